@@ -1,0 +1,216 @@
+"""The nouns. Read this file first; everything else is an instance of it.
+
+Gossamer trains one model on many nodes that only ever talk to their neighbours. An algorithm is written once, over
+the *block* of B nodes that the running process hosts: every tensor is (B, D) or (B, 1), one row a node, D parameters.
+In a simulation B is the number of nodes, on a rank of a cluster a share of it, on a real device 1; the text of the
+algorithm is the same and cannot tell which.
+
+**The rule of rows.** Rows never meet in algorithm code: reduce over the last axis, never over the node axis. Nodes
+meet in one place, the `Inbox`, which gives weighted sums over the messages of a node's in-neighbours. From this rule
+alone follow the simulator's worker processes, the cluster and the real peers, all with bit-identical models.
+
+A round, for every node at once:
+
+    for each local step:  state = algorithm.local_step(state, gradient at algorithm.model(state), round)
+    message, state = algorithm.send(state, round)          # what every out-neighbour will see
+    state = algorithm.receive(state, inbox, round)         # the messages of this round, own included
+
+A complete algorithm, decentralized SGD with full sharing:
+
+    class State(NamedTuple):
+        x: Tensor  # model (B, D)
+
+    @dataclass(frozen=True)
+    class Gossip(Algorithm):
+        requires = frozenset({"symmetric"})
+        parts = {"x": PartSpec()}
+
+        def init(self, x0):
+            return State(x0)
+
+        def model(self, state):
+            return state.x
+
+        def local_step(self, state, gradient, round):
+            return State(state.x - round.learning_rate * gradient)
+
+        def send(self, state, round):
+            return {"x": Part(state.x)}, state
+
+        def receive(self, state, inbox, round):
+            return State(inbox.sum("x"))
+
+Elsewhere: a *topology* says who sends to whom in a round and with what weight (topologies.py), a *partition* which
+node holds which samples (partition.py), a *task* is model, data, loss and metric (tasks/), a *codec* turns a message
+into bytes and back without loss (wire/), an *engine* carries messages between blocks (engines/), and an *experiment*
+is one typed value that names all of them (experiment.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.rng import Streams
+
+
+class Quantized(NamedTuple):
+    """The integers behind a part's values: value = level * scale of its bucket, exactly, in float32."""
+
+    levels: Tensor  # (B, width) int16; zero where nothing was sent
+    scales: Tensor  # (B, number of buckets) float32
+    bucket: int  # so many consecutive sent entries share a scale; 0: one scale a row
+
+
+class Part(NamedTuple):
+    """One named part of a message, for every node of a block. What it holds is exactly what every receiver sees."""
+
+    values: Tensor  # (B, width); zero where nothing was sent
+    sent: Tensor | None = None  # (B, width) bool, which entries travel; None: all of them
+    quantized: Quantized | None = None  # the integers that travel instead, if the values came from some
+
+
+def chosen(values: Tensor, sent: Tensor) -> Part:
+    """The part that shares only the entries marked in `sent`."""
+    return Part(torch.where(sent, values, torch.zeros((), dtype=values.dtype)), sent)
+
+
+Message = dict[str, Part]
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """How a part travels. Both ends know it, so neither names nor shapes are on the wire."""
+
+    width: int | None = None  # numbers a node; None: one a parameter
+    indexed: bool = False  # the sender chooses entries, and their indices travel
+    drawn: Callable[[Streams, int], Tensor] | None = None  # both ends draw (B, width) `sent` from the sender's stream
+    values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
+    bucket: int = 0  # for integers: entries a scale; 0: one scale
+
+
+class Round(NamedTuple):
+    """What an algorithm knows of the round it is in."""
+
+    number: int  # 0, 1, 2, ...
+    learning_rate: float
+    rng: Streams  # random streams of the block's nodes in this round
+
+
+class Inbox(Protocol):
+    """The messages that reached the block's nodes in this round, each node's own included.
+
+    w_ij is the weight of sender j at receiver i. Sums run over senders in ascending order in every engine, so that
+    they are the same to the last bit.
+    """
+
+    def sum(self, part: str) -> Tensor:
+        """(B, width): sum over j of w_ij * values_j."""
+
+    def coverage(self, part: str) -> Tensor:
+        """(B, width), or (B, 1) if everything is sent: sum over j of w_ij * sent_j, the weight that arrived."""
+
+    def own(self, part: str) -> Tensor:
+        """(B, width): the values that the node itself sent."""
+
+    def edges(self, part: str) -> Iterator[tuple[int, int, float, Part]]:
+        """(row, sender, w_ij, one-row part) of every message, for rules that are not linear in their neighbours."""
+
+
+def partial_average(own: Tensor, inbox: Inbox, part: str) -> Tensor:
+    """Weighted average in which what a neighbour did not send counts as one's own.
+
+    own + sum_j w_ij * sent_j * (values_j - own), for weights that sum to 1 over the senders.
+    """
+    return own + inbox.sum(part) - inbox.coverage(part) * own
+
+
+Samples = NDArray[np.int64]  # indices into a data set
+State = Any  # a NamedTuple of the algorithm's own, of (B, D) and (B, 1) tensors and of other such states
+
+
+class Algorithm:
+    """A decentralized learning algorithm: a frozen dataclass whose fields are its hyper-parameters.
+
+    All methods are pure: they take a state and return a state. An algorithm of your own needs no registration; give
+    an instance to an `Experiment`.
+    """
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """What must hold, checked before the first round: "symmetric" weights, "column_stochastic" weights, a "static"
+        topology, "reliable" delivery, "one_local_step" a round. Usually a plain class attribute."""
+        return frozenset()
+
+    @property
+    def parts(self) -> Mapping[str, PartSpec]:
+        """The parts of its messages, in the order in which they travel. Usually a plain class attribute."""
+        raise NotImplementedError
+
+    def init(self, x0: Tensor) -> State:
+        """The state of a block whose nodes start at the models x0, (B, D)."""
+        raise NotImplementedError
+
+    def model(self, state: State) -> Tensor:
+        """(B, D): where gradients are taken, and what is evaluated."""
+        raise NotImplementedError
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        """One step of each node on its own data; gradient is (B, D)."""
+        raise NotImplementedError
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        """What each node shares with its out-neighbours this round."""
+        raise NotImplementedError
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        """Take in what the in-neighbours shared."""
+        raise NotImplementedError
+
+
+class Transform(Protocol):
+    """A linear, orthonormal map of each row: forward and inverse, both (B, D) -> (B, D)."""
+
+    def forward(self, x: Tensor) -> Tensor: ...
+    def inverse(self, x: Tensor) -> Tensor: ...
+
+
+class Task(Protocol):
+    """Model, data, loss and metric. It knows nothing of nodes: rows of models and lists of samples come in."""
+
+    @property
+    def metric(self) -> str:
+        """What `evaluate` measures beside the loss, such as "accuracy"."""
+
+    @property
+    def num_parameters(self) -> int: ...  # D
+
+    @property
+    def num_samples(self) -> int: ...
+
+    @property
+    def num_test_samples(self) -> int: ...
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """Of every training sample, for partitions by label."""
+
+    @property
+    def clients(self) -> NDArray[np.int64] | None:
+        """Who every training sample came from, for partitions by client."""
+
+    def initial_model(self, seed: int) -> Tensor:
+        """(D,): where every node starts."""
+
+    def gradient(self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Losses (B,) and gradients (B, D) of each row's model on its own minibatch of training samples.
+
+        Whatever is random in it (dropout, augmentation) is drawn from the row's seed.
+        """
+
+    def evaluate(self, model: Tensor, samples: Samples) -> tuple[float, float]:
+        """Loss and metric of one model (D,) on these test samples."""
