@@ -1,0 +1,54 @@
+"""Randomized cut-off: what share of its coefficients a node sends is itself random, drawn anew every round."""
+
+from math import log2
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.rng import Streams
+
+
+class CutoffLaw(NamedTuple):
+    """A law of the fraction that is sent, independent for every node and round."""
+
+    fractions: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(f * p for f, p in zip(self.fractions, self.probabilities, strict=True))
+
+    def draw(self, rng: Streams) -> Tensor:
+        """(B, 1) fractions."""
+        bounds = torch.tensor(self.probabilities, dtype=torch.float64).cumsum(0)[:-1]
+        which = torch.searchsorted(bounds, rng.uniform("cutoff"), right=True)
+        return torch.tensor(self.fractions)[which]
+
+    def without_chance(self) -> "CutoffLaw":
+        """The same mean, always."""
+        return CutoffLaw((self.mean,), (1.0,))
+
+
+_FRACTIONS = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0)
+PAPER_LAW = CutoffLaw(_FRACTIONS, (1 / 7,) * 7)  # mean 0.343
+
+
+def law_for_budget(budget: float) -> CutoffLaw:
+    """The two-point law whose messages cost, in expectation, `budget` of full sharing's bytes.
+
+    Half of the budget goes into sending everything now and then (probability budget / 2), which needs no indices. The
+    other rounds send a small fraction f: f in values and at most the entropy of f in indices, against 32 bits a
+    value. The paper's laws (20 %: 1 with probability 0.1, else 0.10; 10 %: 1 with probability 0.05, else 0.05) are
+    this one, rounded.
+    """
+    if budget == 1:
+        return CutoffLaw((1.0,), (1.0,))
+    everything = budget / 2
+    target = (budget - everything) / (1 - everything)
+    low, high = 0.0, target
+    for _ in range(60):
+        middle = (low + high) / 2
+        index_bits = -middle * log2(middle) - (1 - middle) * log2(1 - middle)
+        low, high = (middle, high) if middle + index_bits / 32 < target else (low, middle)
+    return CutoffLaw((low, 1.0), (1 - everything, everything))

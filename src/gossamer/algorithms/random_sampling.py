@@ -1,0 +1,55 @@
+"""Random sampling: every node shares a random subset of its parameters, the baseline of the JWINS paper.
+
+Both ends draw the subset from the sender's stream of the round, so no indices travel. A parameter that a neighbour
+did not send counts as one's own:
+
+    x_i <- x_i + sum_j w_ij m_j (x_j - x_i),   m_j in {0, 1}^D the random mask of sender j
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from gossamer.compressors import random_entries
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen, partial_average
+from gossamer.rng import Streams
+
+
+class State(NamedTuple):
+    x: Tensor  # model (B, D)
+
+
+@dataclass(frozen=True)
+class RandomSampling(Algorithm):
+    """Share a random subset of the parameters; no indices on the wire."""
+
+    budget: float = 0.37  # fraction of the parameters that is sent
+
+    requires = frozenset({"symmetric"})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.budget <= 1:
+            raise ValueError(f"budget must be over 0 and at most 1, {self.budget} was given")
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {"x": PartSpec(drawn=self.mask)}
+
+    def mask(self, rng: Streams, width: int) -> Tensor:
+        return random_entries(rng, self.budget, width)
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0)
+
+    def model(self, state: State) -> Tensor:
+        return state.x
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        return State(state.x - round.learning_rate * gradient)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        return {"x": chosen(state.x, self.mask(round.rng, state.x.shape[-1]))}, state
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        return State(partial_average(state.x, inbox, "x"))
