@@ -1,0 +1,215 @@
+"""Messages to bytes and back, without loss: the one encoder of simulation and network."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.core import Message, Part, PartSpec
+from gossamer.kernels.bits import Bytes, Positions, Words, ones_in_all, pack, place, positions_of
+from gossamer.rng import Streams
+from gossamer.wire import frame as frames
+from gossamer.wire import indices
+from gossamer.wire.frame import WireError
+from gossamer.wire.levels import LevelCoder, all_ones
+from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
+
+MAX_WIDTH = 2**31 - 1
+
+
+class Sizes(NamedTuple):
+    """Bytes of a part on the wire."""
+
+    header: int  # the tags that say how indices and values are coded
+    indices: int
+    values: int
+
+    @property
+    def total(self) -> int:
+        return self.header + self.indices + self.values
+
+
+class _Plan(NamedTuple):
+    """How a row of a part will be written: enough to know its size."""
+
+    sizes: Sizes
+    mask: Words
+    num_sent: int
+    indices: indices.IndexPlan | None
+    values: ValuePlan
+
+
+class _Coding(NamedTuple):
+    """What both ends know of a part."""
+
+    spec: PartSpec
+    width: int
+    values: ValueCoder
+    contexts: indices.Contexts
+    all: Words  # the packed mask of a row of which everything is sent
+
+
+class _Given(NamedTuple):
+    """A part of a message, as arrays of (B, width)."""
+
+    part: _Coding
+    marks: Bytes | None  # 1: sent
+    values: Rows
+
+
+class Codec:
+    """The messages of one run to frames and back.
+
+    contexts gives each position of the parameter vector a small number; with index_coding = "range", positions of the
+    same number share what the range coder learns (see `wavelet_contexts`).
+    """
+
+    frame_bytes = frames.OVERHEAD  # what a frame has besides its parts
+
+    def __init__(
+        self,
+        parts: Mapping[str, PartSpec],
+        num_parameters: int,
+        seed: int,
+        run_id: int = 0,
+        index_coding: Literal["auto", "range"] = "auto",
+        contexts: NDArray[Any] | None = None,
+    ):
+        if index_coding not in ("auto", "range"):
+            raise ValueError(f'index_coding must be "auto" or "range", {index_coding!r} was given')
+        if not 0 <= run_id < 2**64:
+            raise ValueError(f"run_id must be from 0 to 2^64 - 1, {run_id} was given")
+        self.seed = seed
+        self.run_id = run_id
+        self.index_coding = index_coding
+        self._parts = {name: _coding(name, spec, num_parameters, contexts) for name, spec in parts.items()}
+        self.schema = _fingerprint(self._parts, seed)
+
+    def num_bytes(self, message: Message) -> list[dict[str, Sizes]]:
+        """For each row of a message the bytes of each part, exactly, without encoding it.
+
+        A frame has `frame_bytes` more.
+        """
+        given = self._rows(message)
+        num_rows = max((part.values.shape[0] for part in message.values()), default=0)
+        return [{name: self._plan(given[name], row).sizes for name in given} for row in range(num_rows)]
+
+    def encode(self, message: Message, sender: int, round: int) -> bytes:
+        """The frame of a one-row message."""
+        plans = {name: self._plan(given, 0) for name, given in self._rows(message).items()}
+        num_payload = sum(plan.sizes.total for plan in plans.values())
+        out = frames.start_frame(num_payload, self.run_id, self.schema, sender, round)
+        at = frames.HEADER.size
+        for name, plan in plans.items():
+            part = self._parts[name]
+            positions = None if plan.num_sent == part.width else positions_of(plan.mask, plan.num_sent)
+            if plan.indices is not None:
+                at = indices.write(plan.indices, positions, part.width, out, at)
+            at = part.values.write(plan.values, positions, out, at)
+        assert at == frames.HEADER.size + num_payload, "the size of a message was not what was planned"
+        return frames.finish_frame(out, num_payload)
+
+    def decode(self, frame: bytes) -> tuple[int, int, Message]:
+        """Sender, round and one-row message of a frame. Raises WireError for all that is not one, and nothing else."""
+        header, payload = frames.open_frame(frame, self.run_id, self.schema)
+        at, end = 0, len(frame) - frames.OVERHEAD
+        message: Message = {}
+        for name, part in self._parts.items():
+            positions, sent, at = self._read_sent(part, header, payload, at, end)
+            values, quantized, at = part.values.read(payload, at, end, positions, part.width)
+            message[name] = Part(values, sent, quantized)
+        if at < end and header.minor <= frames.MINOR:  # a newer version may have more to say
+            raise WireError(f"{end - at} bytes are left over behind the last part.")
+        return header.sender, header.round, message
+
+    def _rows(self, message: Message) -> dict[str, _Given]:
+        """The parts of a message as arrays, once they fit what the codec is for."""
+        if message.keys() != self._parts.keys():
+            raise ValueError(f"a message of parts {[*message]} was given, and the codec is for {[*self._parts]}")
+        rows = {}
+        for name, part in self._parts.items():
+            given = message[name]
+            if given.values.shape[1] != part.width:
+                raise ValueError(f"part {name!r} has {given.values.shape[1]} columns, its PartSpec says {part.width}")
+            chooses = part.spec.indexed or part.spec.drawn is not None
+            if given.sent is not None and not chooses:
+                raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
+            if given.sent is None and part.spec.drawn is not None:
+                raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
+            marks = None if given.sent is None else np.ascontiguousarray(given.sent.numpy()).view(np.uint8)
+            rows[name] = _Given(part, marks, part.values.rows(given))
+        return rows
+
+    def _plan(self, given: _Given, row: int) -> _Plan:
+        part = given.part
+        mask, num_sent, index_plan = part.all, part.width, None
+        if given.marks is not None and part.spec.indexed:
+            index_plan = indices.plan(given.marks[row], part.contexts if self.index_coding == "range" else None)
+            mask, num_sent = index_plan.words, index_plan.num_sent
+        elif given.marks is not None:
+            mask = pack(given.marks[row])
+            num_sent = ones_in_all(mask)
+        elif part.spec.indexed:
+            index_plan = indices.everything(part.all, part.width)
+        value_plan = part.values.plan(given.values, row, mask, num_sent)
+        num_tags, index_bytes = (0, 0) if index_plan is None else (1, index_plan.num_bytes)
+        sizes = Sizes(num_tags + value_plan.num_tags, index_bytes, value_plan.num_bytes)
+        return _Plan(sizes, mask, num_sent, index_plan, value_plan)
+
+    def _read_sent(
+        self, part: _Coding, header: frames.Header, payload: Bytes, at: int, end: int
+    ) -> tuple[Positions | None, Tensor | None, int]:
+        """The positions of what was sent (None: all), the mask of them (None: not marked), the byte behind."""
+        if part.spec.drawn is not None:
+            sent = part.spec.drawn(Streams(self.seed, [header.sender], header.round), part.width)
+            marks = sent[0].contiguous().numpy().view(np.uint8)
+            return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at
+        if not part.spec.indexed:
+            return None, None, at
+        positions, at = indices.read(payload, at, end, part.width, part.contexts)
+        if positions is None:
+            return None, torch.from_numpy(np.ones((1, part.width), np.bool_)), at
+        row = np.zeros((1, part.width), np.bool_)
+        place(np.ones(positions.size, np.bool_), positions, row[0])
+        return positions, torch.from_numpy(row), at
+
+
+def _coding(name: str, spec: PartSpec, num_parameters: int, contexts: NDArray[Any] | None) -> _Coding:
+    width = num_parameters if spec.width is None else spec.width
+    if not 1 <= width <= MAX_WIDTH:
+        raise ValueError(f"part {name!r} is {width} numbers wide; from 1 to 2^31 - 1 can be sent")
+    if contexts is not None and contexts.size == width:
+        numbers = contexts.astype(np.uint16)
+        if (numbers != contexts).any():
+            raise ValueError("contexts must be whole numbers from 0 to 65535")
+    else:
+        numbers = np.zeros(width, np.uint16)
+    found = indices.Contexts(numbers, int(numbers.max()) + 1)
+    return _Coding(spec, width, _value_coder(name, spec), found, all_ones(width))
+
+
+def _value_coder(name: str, spec: PartSpec) -> ValueCoder:
+    if spec.values in ("float32", "bfloat16", "float16"):
+        return FloatCoder(spec.values)
+    if spec.values == "float64":
+        return DoubleCoder()
+    if spec.values in {f"int{num_bits}" for num_bits in range(1, 9)}:
+        return LevelCoder(int(spec.values[3:]), spec.bucket)
+    raise ValueError(
+        f"part {name!r} travels as {spec.values!r}; take float32, float64, bfloat16, float16 or int1 .. int8"
+    )
+
+
+def _fingerprint(parts: Mapping[str, _Coding], seed: int) -> int:
+    """32 bits that differ, as good as surely, if two ends do not mean the same by a frame."""
+    lines = [f"seed {seed}\n"]
+    for name, part in parts.items():
+        spec = part.spec
+        kind = "drawn" if spec.drawn is not None else "indexed" if spec.indexed else "dense"
+        contexts = xxhash.xxh3_64_intdigest(part.contexts.numbers.tobytes()) if part.contexts.num_different > 1 else 0
+        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket} {contexts}\n")
+    return xxhash.xxh3_64_intdigest("".join(lines).encode()) & 0xFFFFFFFF
