@@ -1,0 +1,146 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from gossamer.engines.block import Batches
+from gossamer.tasks import Digits, Quadratic, Supervised
+
+
+def small_task(model: object = None, **changes: object) -> Supervised:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 6, generator=generator), torch.arange(40) % 3
+    net = model or (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
+    return Supervised(**({"model": net, "train": (x, y), "test": (x[:10], y[:10])} | changes))
+
+
+def test_rows_are_trained_as_separate_modules_would_be_to_the_last_bit() -> None:
+    task = small_task()
+    modules = [task.model() for _ in range(4)]
+    rows = torch.stack([nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
+    batches = [np.arange(i, i + 8) for i in range(4)]
+    losses, gradients = task.gradient(rows, batches, [0] * 4)
+    for i, module in enumerate(modules):
+        inputs, targets = task.train
+        loss = nn.functional.cross_entropy(module(inputs[batches[i]]), targets[batches[i]])
+        loss.backward()
+        assert losses[i] == loss
+        assert torch.equal(gradients[i], torch.cat([p.grad.reshape(-1) for p in module.parameters()]))
+
+
+def test_the_gradient_leaves_the_models_as_they_are() -> None:
+    task, rows = small_task(), torch.randn(2, 53)
+    before = rows.clone()
+    task.gradient(rows, [np.arange(4)] * 2, [0, 0])
+    assert torch.equal(rows, before)
+
+
+def test_dropout_is_drawn_from_the_nodes_seed() -> None:
+    task = small_task(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)))
+    rows = task.initial_model(0).repeat(3, 1)
+    losses, _ = task.gradient(rows, [np.arange(8)] * 3, [1, 2, 1])
+    assert losses[0] == losses[2] != losses[1]
+    assert task.evaluate(rows[0], np.arange(10)) == task.evaluate(rows[0], np.arange(10))
+
+
+def test_a_factory_is_called_under_the_seed_and_a_module_is_taken_as_it_is() -> None:
+    task = small_task()
+    assert torch.equal(task.initial_model(1), task.initial_model(1))
+    assert not torch.equal(task.initial_model(1), task.initial_model(2))
+    module = nn.Linear(6, 3)
+    start = nn.utils.parameters_to_vector(copy.deepcopy(module).parameters())
+    assert torch.equal(small_task(module).initial_model(1), start)
+
+
+class Pairs(Dataset):
+    """A map-style data set that tells nothing but its samples."""
+
+    def __init__(self, x: Tensor, y: Tensor):
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return self.x[i], int(self.y[i])
+
+
+@pytest.mark.parametrize("kind", [TensorDataset, Pairs])
+def test_data_sets_and_tensors_give_the_same(kind: type) -> None:
+    tensors = small_task()
+    data = small_task(train=kind(*tensors.train), test=kind(*tensors.test))
+    rows = tensors.initial_model(0)[None]
+    for a, b in zip(tensors.gradient(rows, [np.arange(5)], [0]), data.gradient(rows, [np.arange(5)], [0]), strict=True):
+        assert torch.equal(a, b)
+    assert tensors.evaluate(rows[0], np.arange(10)) == data.evaluate(rows[0], np.arange(10))
+    assert data.labels.tolist() == tensors.labels.tolist()
+    assert (data.num_samples, data.num_test_samples) == (40, 10)
+
+
+def test_accuracy_is_the_share_of_right_answers() -> None:
+    task = small_task(lambda: nn.Linear(6, 3))
+    w = torch.randn(3, 6)
+    model = torch.cat([w.reshape(-1), torch.zeros(3)])
+    right = (task.test[0] @ w.T).argmax(1) == task.test[1]
+    _, accuracy = task.evaluate(model, np.arange(10))
+    assert accuracy == pytest.approx(right.float().mean().item())
+    assert task.evaluate(model, np.array([3]))[1] == float(right[3])
+
+
+def test_frozen_parameters_are_neither_trained_nor_shared() -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+    net[0].requires_grad_(False)
+    assert small_task(net).num_parameters == 18
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "GroupNorm"),
+        (nn.Linear(6, 3).double(), "float"),
+        (nn.Flatten(), "nothing to train"),
+    ],
+)
+def test_a_model_that_cannot_be_shared_is_refused_with_what_would_work(model: nn.Module, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        _ = small_task(model).num_parameters
+
+
+def test_regression_has_no_labels() -> None:
+    assert small_task(train=(torch.randn(4, 6), torch.randn(4))).labels is None
+
+
+def test_digits_are_the_official_ones_split_once_for_all_seeds() -> None:
+    task = Digits().load()
+    assert (task.num_samples, task.num_test_samples, task.num_parameters) == (1437, 360, 64 * 64 + 64 + 640 + 10)
+    assert 0 <= task.train[0].min() < task.train[0].max() == 1
+    assert sorted(set(task.labels.tolist())) == list(range(10))
+    both = torch.cat([task.train[0], task.test[0]])
+    assert torch.equal(both.sum(), torch.tensor(561718 / 16))  # the sum of all pixels
+    assert Digits(hidden=0).load().num_parameters == 650
+
+
+def test_a_quadratics_gradient_is_that_of_its_loss() -> None:
+    task = Quadratic(dimension=5, num_samples=20)
+    x = torch.randn(1, 5, requires_grad=True)
+    batch = np.array([3, 4, 9])
+    loss = (task.curvature * (x - task.points[batch]) ** 2).sum(1).mean() / 2
+    loss.backward()
+    losses, gradients = task.gradient(x.detach(), [batch], [0])
+    torch.testing.assert_close(losses[0], loss.detach())
+    torch.testing.assert_close(gradients, x.grad)
+    assert task.evaluate(task.optimum, np.arange(20))[1] == 0
+
+
+def test_every_epoch_takes_every_sample_once_in_a_new_order() -> None:
+    samples = np.arange(100, 110)
+    batches = Batches(samples, 4, seed=1, node=2)
+    drawn = np.concatenate([batches.at(step) for step in range(15)]).reshape(6, 10)
+    for epoch in drawn:
+        assert sorted(epoch) == samples.tolist()
+    assert len({tuple(epoch) for epoch in drawn}) == 6
+    assert batches.at(3).tolist() == drawn.reshape(-1)[12:16].tolist()
+    assert len(Batches(samples, 25, seed=1, node=2).at(7)) == 25
