@@ -1,0 +1,99 @@
+"""A block: the nodes that one process hosts, with their data and state. It does no input or output."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.core import Inbox, Message, Round, Samples, State, Task
+from gossamer.experiment import Experiment
+from gossamer.rng import Streams, permutation, philox
+
+
+class Batches:
+    """The minibatches of a node: its samples in a new random order every epoch, cut into equal pieces.
+
+    A pure function of the step, so a resumed run sees the same ones. A piece may reach into the next epoch.
+    """
+
+    def __init__(self, samples: Samples, batch_size: int, seed: int, node: int):
+        self._samples = samples
+        self._batch_size = batch_size
+        self._seed = seed
+        self._node = node
+        self._epochs: dict[int, Samples] = {}
+
+    def at(self, step: int) -> Samples:
+        """The minibatch of a step, counted from the start of the run."""
+        places = np.arange(step * self._batch_size, (step + 1) * self._batch_size)
+        epochs, offsets = np.divmod(places, len(self._samples))
+        first, last = int(epochs[0]), int(epochs[-1])
+        if first == last:
+            return self._epoch(first)[offsets]
+        return np.concatenate([self._epoch(e)[offsets[epochs == e]] for e in range(first, last + 1)])
+
+    def _epoch(self, epoch: int) -> Samples:
+        if epoch not in self._epochs:
+            self._epochs = {e: order for e, order in self._epochs.items() if e == epoch - 1}
+            order = permutation(philox(self._seed, "epoch", self._node, epoch), len(self._samples))
+            self._epochs[epoch] = self._samples[order]
+        return self._epochs[epoch]
+
+
+class NodeError(Exception):
+    """Something went wrong in a node's own computation; the message names round, node and stage."""
+
+
+class Block:
+    """The hosted nodes. An engine calls `outgoing`, carries the messages, and calls `incoming`."""
+
+    def __init__(self, experiment: Experiment, task: Task, nodes: Sequence[int], shards: Sequence[Samples], x0: Tensor):
+        """The nodes with these numbers, ascending; shards and x0 are theirs, one a node."""
+        self.experiment = experiment
+        self.task = task
+        self.nodes = nodes
+        self.algorithm = experiment.optimizer.around(experiment.algorithm)
+        self.state: State = self.algorithm.init(x0)
+        self._batches = [
+            Batches(shard, experiment.batch_size, experiment.seed, node)
+            for shard, node in zip(shards, nodes, strict=True)
+        ]
+
+    def outgoing(self, number: int) -> tuple[Message, Tensor]:
+        """Take the local steps of a round; the message of each node, and its mean loss over the steps, (B,)."""
+        round = self._round(number)
+        losses = torch.zeros(len(self.nodes))
+        for step in range(self.experiment.local_steps):
+            models = self.algorithm.model(self.state)
+            at = number * self.experiment.local_steps + step
+            samples = [batches.at(at) for batches in self._batches]
+            seeds = [
+                int(philox(self.experiment.seed, "step", node, number, step).random_raw() >> 1) for node in self.nodes
+            ]
+            loss, gradient = self.task.gradient(models, samples, seeds)
+            self._check_finite(loss, number)
+            self.state = self.algorithm.local_step(self.state, gradient, round)
+            losses += loss / self.experiment.local_steps
+        message, self.state = self.algorithm.send(self.state, round)
+        return message, losses
+
+    def incoming(self, number: int, inbox: Inbox) -> None:
+        """Take in the round's messages."""
+        self.state = self.algorithm.receive(self.state, inbox, self._round(number))
+
+    def models(self) -> Tensor:
+        """(B, D)."""
+        return self.algorithm.model(self.state)
+
+    def _round(self, number: int) -> Round:
+        learning_rate = self.experiment.optimizer.learning_rate_at(number, self.experiment.rounds)
+        return Round(number, learning_rate, Streams(self.experiment.seed, self.nodes, number))
+
+    def _check_finite(self, losses: Tensor, number: int) -> None:
+        for node, loss in zip(self.nodes, losses.tolist(), strict=True):
+            if not np.isfinite(loss):
+                raise NodeError(
+                    f"the training loss of node {node} became {loss} in round {number + 1}; "
+                    "a smaller optimizer.learning_rate would help"
+                )

@@ -1,0 +1,137 @@
+"""An experiment: one typed value that says everything about a run."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gossamer.algorithms import ALGORITHMS, Dpsgd
+from gossamer.core import Algorithm, Samples, Task
+from gossamer.optimizer import SCHEDULES, Optimizer, Schedule
+from gossamer.partition import PARTITIONS, Iid, Partition
+from gossamer.tasks import TASKS, Digits
+from gossamer.topologies import TOPOLOGIES, RandomRegular, Topology
+
+
+class ExperimentError(ValueError):
+    """A setting that cannot work; the message names it, what was given and what would work."""
+
+
+class TaskSource(Protocol):
+    """Something that gives a task: one of `TASKS`, or a `Supervised` with your own model and data."""
+
+    def load(self) -> Task: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When and what to test. Testing can cost more than training: a part of the nodes or samples is often enough."""
+
+    every: int = 10  # rounds; the last round is always evaluated
+    samples: int | Literal["all"] = "all"  # a seeded choice of so many test samples
+    nodes: int | Literal["all"] = "all"  # a seeded choice of so many nodes; 0: only the mean model
+    mean_model: bool = True  # test the average of all nodes' models too
+
+    def __post_init__(self) -> None:
+        _check(self.every >= 1, "every", "at least 1", self.every)
+        _check(self.samples == "all" or self.samples >= 1, "samples", 'at least 1, or "all"', self.samples)
+        _check(self.nodes == "all" or self.nodes >= 0, "nodes", 'at least 0, or "all"', self.nodes)
+        if self.nodes == 0 and not self.mean_model:
+            raise ValueError("nodes = 0 leaves nothing to test without the mean model; set mean_model = true")
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Is there a test after so many rounds?"""
+        return round % self.every == 0 or round == rounds
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a run's result. The same experiment gives the same models, byte counts and metrics."""
+
+    name: str = "experiment"
+    seed: int = 0
+    nodes: int = 16
+    rounds: int = 100
+    local_steps: int = 3  # SGD steps of a node between two exchanges, tau
+    batch_size: int = 16
+    task: TaskSource = field(default_factory=Digits)
+    partition: Partition = field(default_factory=Iid)
+    topology: Topology = field(default_factory=RandomRegular)
+    algorithm: Algorithm = field(default_factory=Dpsgd)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def __post_init__(self) -> None:
+        _check(0 <= self.seed < 2**63, "seed", "at least 0 and under 2^63", self.seed)
+        for name in ("nodes", "rounds", "local_steps", "batch_size"):
+            _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+
+    def check(self, task: Task) -> None:
+        """Refuse what cannot run, before anything runs."""
+        algorithm, requires = named(self.algorithm), self.algorithm.requires
+        if "symmetric" in requires and self.topology.directed:
+            raise ExperimentError(
+                f"topology: {algorithm} needs a symmetric graph and {named(self.topology)} is directed; "
+                "take an undirected one such as ring, torus, random-regular or small-world"
+            )
+        if "static" in requires and not self.topology.static:
+            raise ExperimentError(
+                f"topology: {algorithm} needs the same graph in every round and {named(self.topology)} changes; "
+                "take the graph without a schedule"
+            )
+        if "one_local_step" in requires and self.local_steps != 1:
+            raise ExperimentError(
+                f"local_steps: {algorithm} is defined for one local step a round, {self.local_steps} was given; take 1"
+            )
+        with section("topology"):
+            mixings = [self.topology.at(self.nodes, self.seed, round) for round in self.topology.turns]
+        if "column_stochastic" in requires and not all(mixing.column_stochastic for mixing in mixings):
+            raise ExperimentError(
+                f"topology: {algorithm} needs column-stochastic weights, which {named(self.topology)} does not have"
+            )
+        for key, given, most, what in (
+            ("samples", self.evaluation.samples, task.num_test_samples, "test samples"),
+            ("nodes", self.evaluation.nodes, self.nodes, "nodes"),
+        ):
+            if given != "all" and given > most:
+                raise ExperimentError(f'evaluation.{key}: {given} was given, there are {most} {what}; take "all"')
+
+    def shards(self, task: Task) -> list[Samples]:
+        """The training samples of each node."""
+        with section("partition"):
+            return self.partition.split(task.labels, task.clients, task.num_samples, self.nodes, self.seed)
+
+
+TABLES: dict[type, dict[str, type]] = {
+    TaskSource: TASKS,
+    Partition: PARTITIONS,
+    Topology: TOPOLOGIES,
+    Algorithm: dict(ALGORITHMS),
+    Schedule: dict(SCHEDULES),
+}
+"""What an experiment file can name, by the type of the setting."""
+
+
+def named(value: object) -> str:
+    """The name of a task, topology, algorithm, ... in an experiment file; of a class of the user's own, its name."""
+    for table in TABLES.values():
+        for name, kind in table.items():
+            if type(value) is kind:
+                return name
+    return type(value).__qualname__
+
+
+@contextmanager
+def section(path: str) -> Iterator[None]:
+    """Errors from inside name this part of the experiment."""
+    try:
+        yield
+    except ExperimentError:
+        raise
+    except ValueError as error:
+        raise ExperimentError(f"{path}: {error}") from error
+
+
+def _check(holds: bool, key: str, must: str, given: object) -> None:
+    if not holds:
+        raise ValueError(f"{key} must be {must}, {given!r} was given")

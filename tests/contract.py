@@ -1,0 +1,116 @@
+"""What every algorithm is held to: the table of cases, and an engine of the tests' own to compare with."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
+from gossamer.core import Algorithm, Message, Part
+from gossamer.engines.block import Block
+from gossamer.engines.inbox import BlockInbox, Edges
+from gossamer.engines.simulate import Simulation
+from gossamer.experiment import Experiment
+from gossamer.optimizer import Optimizer
+from gossamer.partition import LabelShards
+from gossamer.tasks import Quadratic
+from gossamer.topologies import RandomRegular, Redrawn
+from gossamer.wire import Codec
+
+
+class Case(NamedTuple):
+    algorithm: Algorithm
+    conserves: str  # "mean": of the models, by an exchange; "hull": an exchange leaves every number between the nodes'
+
+
+CASES = {
+    "dpsgd": Case(Dpsgd(), "mean"),
+    "random-sampling": Case(RandomSampling(budget=0.3), "hull"),
+    "jwins": Case(Jwins(), "hull"),
+    "jwins-at-20-percent": Case(Jwins(budget=0.2), "hull"),
+    "jwins-without-wavelet": Case(Jwins(wavelet=False), "hull"),
+    "jwins-without-accumulation": Case(Jwins(accumulate=False), "hull"),
+    "jwins-without-randomized-cutoff": Case(Jwins(randomize=False), "hull"),
+    "momentum-of-jwins": Case(Momentum(Jwins(), nesterov=True, weight_decay=0.01), "hull"),
+}
+
+# 53 parameters: not a multiple of the wavelet's 16, nor of a vector register. 7 nodes of 30 samples each.
+QUADRATIC = Experiment(
+    nodes=7,
+    rounds=6,
+    local_steps=2,
+    batch_size=8,
+    seed=3,
+    task=Quadratic(dimension=53, num_samples=210),
+    partition=LabelShards(per_node=2),
+    topology=Redrawn(RandomRegular(degree=4), every=2),
+    optimizer=Optimizer(learning_rate=0.2),
+)
+
+
+def of(case: str, **changes: object) -> Experiment:
+    return replace(QUADRATIC, algorithm=CASES[case].algorithm, **changes)
+
+
+def simulated(experiment: Experiment, workers: int = 1) -> Tensor:
+    """(n, D) models after a run in the simulator."""
+    with Simulation(experiment, workers) as simulation:
+        while simulation.round < experiment.rounds:
+            simulation.step()
+        return simulation.models().clone()
+
+
+def in_blocks(experiment: Experiment, split: Sequence[Sequence[int]]) -> Tensor:
+    """(n, D) models after a run in which every block is on its own: only bytes cross, as between real peers."""
+    task = experiment.task.load()
+    shards = experiment.shards(task)
+    x0 = task.initial_model(experiment.seed)
+    codec = Codec(experiment.algorithm.parts, task.num_parameters, experiment.seed)
+    blocks = [Block(experiment, task, nodes, [shards[i] for i in nodes], x0.repeat(len(nodes), 1)) for nodes in split]
+    for t in range(experiment.rounds):
+        frames = {}
+        for block in blocks:
+            message, _ = block.outgoing(t)
+            for row, node in enumerate(block.nodes):
+                frames[node] = codec.encode(row_of(message, row), node, t)
+        for block in blocks:
+            block.incoming(t, inbox_of(experiment, codec, frames, block.nodes, t))
+    models = torch.empty(experiment.nodes, task.num_parameters)
+    for block in blocks:
+        models[list(block.nodes)] = block.models()
+    return models
+
+
+def row_of(message: Message, row: int) -> Message:
+    at = slice(row, row + 1)
+    return {name: Part(p.values[at], None if p.sent is None else p.sent[at]) for name, p in message.items()}
+
+
+def inbox_of(
+    experiment: Experiment, codec: Codec, frames: dict[int, bytes], nodes: Sequence[int], t: int
+) -> BlockInbox:
+    """The inbox of some nodes, from the frames that reached them and nothing else."""
+    weights = experiment.topology.at(experiment.nodes, experiment.seed, t).dense()
+    lists = [np.flatnonzero(weights[i]) for i in nodes]
+    heard = sorted(set(np.concatenate(lists).tolist()))
+    decoded = []
+    for sender in heard:
+        number, round, message = codec.decode(frames[sender])
+        assert (number, round) == (sender, t)
+        decoded.append(message)
+    messages = {}
+    for name in experiment.algorithm.parts:
+        sent = [m[name].sent for m in decoded]
+        values = torch.cat([m[name].values for m in decoded])
+        messages[name] = Part(values, None if sent[0] is None else torch.cat([s for s in sent if s is not None]))
+    senders = np.concatenate(lists)
+    edges = Edges(
+        indptr=np.append(0, np.cumsum([len(each) for each in lists])),
+        positions=np.searchsorted(heard, senders),
+        senders=senders,
+        weights=np.concatenate([weights[i][each] for i, each in zip(nodes, lists, strict=True)]),
+    )
+    return BlockInbox(messages, edges, [heard.index(i) for i in nodes])

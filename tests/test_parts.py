@@ -1,0 +1,156 @@
+"""Transforms, selection, cut-off laws, mixing: each against a plain version of itself."""
+
+import numpy as np
+import pytest
+import pywt
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gossamer.algorithms.cutoff import PAPER_LAW, law_for_budget
+from gossamer.compressors import count, largest, random_entries
+from gossamer.core import Part, chosen, partial_average
+from gossamer.engines.inbox import BlockInbox, Edges
+from gossamer.kernels.mixing import weighted_sums
+from gossamer.rng import Streams
+from gossamer.transforms import Identity, Wavelet, orthogonal_families
+
+numbers = st.floats(-1e3, 1e3, width=32)
+rows = hnp.arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 300)), elements=numbers)
+families = st.sampled_from(["sym2", "haar", "db2", "db3", "sym4", "sym8", "coif1", "db10"])
+
+
+@settings(deadline=None)
+@given(rows, families, st.integers(1, 6))
+def test_a_wavelet_transform_has_an_inverse_and_keeps_lengths(x: np.ndarray, family: str, levels: int) -> None:
+    transform, tensor = Wavelet(family, levels), torch.from_numpy(x)
+    there = transform.forward(tensor)
+    size = float(np.abs(x).max(initial=1))
+    torch.testing.assert_close(transform.inverse(there), tensor, atol=3e-5 * size, rtol=0)
+    torch.testing.assert_close(there.norm(dim=1), tensor.norm(dim=1), rtol=1e-5, atol=1e-5 * size)
+
+
+@settings(deadline=None)
+@given(rows, families, st.integers(1, 5))
+@pytest.mark.filterwarnings("ignore:Level value")
+def test_a_wavelet_transform_is_that_of_pywavelets(x: np.ndarray, family: str, levels: int) -> None:
+    length = x.shape[1] >> levels << levels
+    assume(len(x) and length)
+    expected = np.concatenate(pywt.wavedec(x[0, :length].astype(float), family, "periodization", levels))
+    found = Wavelet(family, levels).forward(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(found[0, :length], expected, atol=1e-5 * np.abs(x).max(initial=1))
+    np.testing.assert_array_equal(found[:, length:], x[:, length:])
+
+
+def test_every_family_that_is_offered_is_orthonormal() -> None:
+    x = torch.randn(1, 512, generator=torch.Generator().manual_seed(0))
+    for family in orthogonal_families():
+        transform = Wavelet(family, 2)
+        torch.testing.assert_close(transform.inverse(transform.forward(x)), x, atol=1e-4, rtol=0)
+
+
+def test_a_transform_leaves_its_input_alone() -> None:
+    x = torch.randn(2, 64)
+    before = x.clone()
+    for transform in (Wavelet(), Identity()):
+        transform.inverse(transform.forward(x))
+        assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    ("family", "levels", "message"),
+    [("bior2.2", 4, "bior2.2"), ("dmey", 4, "dmey"), ("sym2", 0, "levels"), ("sym2", 99, "levels")],
+)
+def test_a_wavelet_that_would_not_do_is_refused(family: str, levels: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Wavelet(family, levels)
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=st.sampled_from([0.0, 1, 2, 3]) | numbers), st.floats(0, 1))
+def test_the_largest_are_those_a_stable_sort_puts_first(scores: np.ndarray, fraction: float) -> None:
+    sent = largest(torch.from_numpy(scores)[None], torch.tensor([[fraction]], dtype=torch.float64))
+    expected = np.argsort(-scores, kind="stable")[: count(fraction, scores.size)]
+    assert np.flatnonzero(sent[0]).tolist() == sorted(expected.tolist())
+
+
+def test_each_row_keeps_its_own_fraction() -> None:
+    scores = torch.randn(3, 1000).abs()
+    assert largest(scores, torch.tensor([[0.1], [0.5], [1.0]])).sum(1).tolist() == [100, 500, 1000]
+
+
+def test_random_entries_are_as_many_as_asked_and_each_as_likely() -> None:
+    masks = torch.cat([random_entries(Streams(0, range(100), t), 0.3, 50) for t in range(20)])
+    assert (masks.sum(1) == 15).all()
+    assert (masks.float().mean(0) - 0.3).abs().max() < 5 * (0.3 * 0.7 / 2000) ** 0.5
+
+
+def test_the_papers_cutoff_law_is_drawn_as_written() -> None:
+    assert PAPER_LAW.mean == pytest.approx(0.342857, abs=1e-6)
+    draws = torch.cat([PAPER_LAW.draw(Streams(0, range(100), t)) for t in range(70)])
+    assert draws.shape == (7000, 1)
+    for fraction in (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0):
+        assert abs((draws - fraction).abs().lt(1e-6).sum().item() - 1000) < 5 * 30
+    assert PAPER_LAW.without_chance().draw(Streams(0, [0], 0)).item() == pytest.approx(PAPER_LAW.mean)
+
+
+@given(st.floats(0.001, 1))
+def test_a_law_for_a_budget_costs_that_budget_with_indices_at_their_entropy(budget: float) -> None:
+    law = law_for_budget(budget)
+    assert sum(law.probabilities) == pytest.approx(1)
+    assert all(0 < f <= 1 for f in law.fractions)
+    cost = 0.0
+    for f, p in zip(law.fractions, law.probabilities, strict=True):
+        index_bits = 0 if f == 1 else -f * np.log2(f) - (1 - f) * np.log2(1 - f)
+        cost += p * (f + index_bits / 32)
+    assert cost == pytest.approx(budget, rel=1e-6)
+
+
+@pytest.mark.parametrize(("budget", "everything", "else_"), [(0.2, 0.1, 0.10), (0.1, 0.05, 0.05)])
+def test_laws_for_a_budget_are_near_the_papers(budget: float, everything: float, else_: float) -> None:
+    law = law_for_budget(budget)
+    assert law.probabilities[1] == pytest.approx(everything)
+    assert law.fractions == (pytest.approx(else_, rel=0.2), 1.0)
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 5), st.integers(1, 2100))
+def test_weighted_sums_are_taken_in_order_and_rounded_once(data: st.DataObject, receivers: int, width: int) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    lists = [np.sort(rng.choice(6, rng.integers(0, 7), replace=False)) for _ in range(receivers)]
+    indptr, positions = np.append(0, np.cumsum([len(each) for each in lists])), np.concatenate(lists).astype(np.int64)
+    weights, messages = rng.standard_normal(positions.size), rng.standard_normal((6, width)).astype(np.float32)
+    out = np.empty((receivers, width), np.float32)
+    weighted_sums(indptr, positions, weights, messages, out)
+    for i in range(receivers):
+        expected = np.zeros(width)
+        for e in range(indptr[i], indptr[i + 1]):
+            expected = expected + weights[e] * messages[positions[e]].astype(np.float64)
+        np.testing.assert_array_equal(out[i], expected.astype(np.float32))
+
+
+def inbox(values: torch.Tensor, sent: torch.Tensor | None) -> BlockInbox:
+    """Nodes 0 and 2 of three; each hears all, with weights 1/2, 1/4, 1/4."""
+    three = np.arange(3)
+    edges = Edges(np.array([0, 3, 6]), np.tile(three, 2), np.tile(three, 2), np.tile([0.5, 0.25, 0.25], 2))
+    return BlockInbox({"x": Part(values, sent)}, edges, [0, 2])
+
+
+def test_an_inbox_gives_sums_coverage_own_and_edges() -> None:
+    sent = torch.tensor([[True, True], [True, False], [False, False]])
+    part = chosen(torch.tensor([[1.0, 2.0], [4.0, 8.0], [16.0, 32.0]]), sent)
+    box = inbox(part.values, part.sent)
+    assert box.sum("x").tolist() == [[1.5, 1.0]] * 2
+    assert box.coverage("x").tolist() == [[0.75, 0.5]] * 2
+    assert box.own("x").tolist() == [[1.0, 2.0], [0.0, 0.0]]
+    heard = [(row, sender, weight, p.values.tolist(), p.sent) for row, sender, weight, p in box.edges("x")]
+    assert [h[:3] for h in heard] == [(r, s, w) for r in (0, 1) for s, w in enumerate((0.5, 0.25, 0.25))]
+    assert heard[4][3] == [[4.0, 0.0]]
+    own = torch.tensor([[1.0, 2.0], [16.0, 32.0]])
+    assert partial_average(own, box, "x").tolist() == [[1.75, 2.0], [5.5, 17.0]]
+
+
+def test_the_coverage_of_dense_messages_is_their_weight() -> None:
+    box = inbox(torch.ones(3, 2), None)
+    assert box.coverage("x").tolist() == [[1.0], [1.0]]
+    assert next(iter(box.edges("x")))[3].sent is None
