@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
-from gossamer.core import Algorithm, Message, Part
+from gossamer.core import Algorithm, Part, row_of
 from gossamer.engines.block import Block
+from gossamer.engines.host import codec_for
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Experiment
@@ -68,7 +69,7 @@ def in_blocks(experiment: Experiment, split: Sequence[Sequence[int]]) -> Tensor:
     task = experiment.task.load()
     shards = experiment.shards(task)
     x0 = task.initial_model(experiment.seed)
-    codec = Codec(experiment.algorithm.parts, task.num_parameters, experiment.seed)
+    codec = codec_for(experiment, task)
     blocks = [Block(experiment, task, nodes, [shards[i] for i in nodes], x0.repeat(len(nodes), 1)) for nodes in split]
     for t in range(experiment.rounds):
         frames = {}
@@ -78,15 +79,10 @@ def in_blocks(experiment: Experiment, split: Sequence[Sequence[int]]) -> Tensor:
                 frames[node] = codec.encode(row_of(message, row), node, t)
         for block in blocks:
             block.incoming(t, inbox_of(experiment, codec, frames, block.nodes, t))
-    models = torch.empty(experiment.nodes, task.num_parameters)
+    models = torch.empty(experiment.nodes, len(x0))
     for block in blocks:
         models[list(block.nodes)] = block.models()
     return models
-
-
-def row_of(message: Message, row: int) -> Message:
-    at = slice(row, row + 1)
-    return {name: Part(p.values[at], None if p.sent is None else p.sent[at]) for name, p in message.items()}
 
 
 def inbox_of(

@@ -17,8 +17,9 @@ from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
 from gossamer.algorithms.cutoff import PAPER_LAW
 from gossamer.compressors import count, random_entries
 from gossamer.core import Round
+from gossamer.engines.host import edges_of
 from gossamer.engines.inbox import BlockInbox
-from gossamer.engines.simulate import Simulation, edges_of
+from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Evaluation, Experiment
 from gossamer.optimizer import Optimizer
 from gossamer.rng import Streams

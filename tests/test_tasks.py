@@ -93,7 +93,7 @@ def test_accuracy_is_the_share_of_right_answers() -> None:
 def test_frozen_parameters_are_neither_trained_nor_shared() -> None:
     net = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
     net[0].requires_grad_(False)
-    assert small_task(net).num_parameters == 18
+    assert sum(small_task(net).layer_sizes) == 18
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_frozen_parameters_are_neither_trained_nor_shared() -> None:
 )
 def test_a_model_that_cannot_be_shared_is_refused_with_what_would_work(model: nn.Module, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        _ = small_task(model).num_parameters
+        _ = small_task(model).layer_sizes
 
 
 def test_regression_has_no_labels() -> None:
@@ -115,12 +115,12 @@ def test_regression_has_no_labels() -> None:
 
 def test_digits_are_the_official_ones_split_once_for_all_seeds() -> None:
     task = Digits().load()
-    assert (task.num_samples, task.num_test_samples, task.num_parameters) == (1437, 360, 64 * 64 + 64 + 640 + 10)
+    assert (task.num_samples, task.num_test_samples, task.layer_sizes) == (1437, 360, [64 * 64, 64, 640, 10])
     assert 0 <= task.train[0].min() < task.train[0].max() == 1
     assert sorted(set(task.labels.tolist())) == list(range(10))
     both = torch.cat([task.train[0], task.test[0]])
     assert torch.equal(both.sum(), torch.tensor(561718 / 16))  # the sum of all pixels
-    assert Digits(hidden=0).load().num_parameters == 650
+    assert Digits(hidden=0).load().layer_sizes == [640, 10]
 
 
 def test_a_quadratics_gradient_is_that_of_its_loss() -> None:

@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from gossamer.report import size
-from gossamer.run import OnRound, Run
+from gossamer.run import OnRound, Run, labels
 
 _SECONDS_BETWEEN_LINES = 5  # where there is no terminal to draw in
 
@@ -68,11 +68,11 @@ class Progress:
 def results_table(runs: Sequence[Run]) -> Table:
     """The summary of these runs; several seeds of one experiment make one row."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        groups.setdefault(run.experiment.name, []).append(run.result)
+    for label, run in zip(labels(runs), runs, strict=True):
+        groups.setdefault(label, []).append(run.result)
     metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
     table = Table(box=SIMPLE_HEAD, caption_justify="left")
-    table.add_column("run", no_wrap=True)
+    table.add_column("algorithm", no_wrap=True)
     headings = (metric, "least .. most over nodes", "values", "metadata", "total", "of full sharing", "seconds")
     for heading in headings:
         table.add_column(heading, justify="right")

@@ -82,6 +82,17 @@ def chosen(values: Tensor, sent: Tensor) -> Part:
 Message = dict[str, Part]
 
 
+def row_of(message: Message, row: int) -> Message:
+    """The message of one node of the block, (1, width)."""
+
+    def cut(part: Part) -> Part:
+        at, integers = slice(row, row + 1), part.quantized
+        quantized = integers and Quantized(integers.levels[at], integers.scales[at], integers.bucket)
+        return Part(part.values[at], None if part.sent is None else part.sent[at], quantized)
+
+    return {name: cut(part) for name, part in message.items()}
+
+
 @dataclass(frozen=True)
 class PartSpec:
     """How a part travels. Both ends know it, so neither names nor shapes are on the wire."""
@@ -89,6 +100,7 @@ class PartSpec:
     width: int | None = None  # numbers a node; None: one a parameter
     indexed: bool = False  # the sender chooses entries, and their indices travel
     drawn: Callable[[Streams, int], Tensor] | None = None  # both ends draw (B, width) `sent` from the sender's stream
+    levels: int = 0  # of the wavelet transform whose coefficients these are; 0: parameters, or anything else
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
     bucket: int = 0  # for integers: entries a scale; 0: one scale
 
@@ -187,7 +199,8 @@ class Task(Protocol):
         """What `evaluate` measures beside the loss, such as "accuracy"."""
 
     @property
-    def num_parameters(self) -> int: ...  # D
+    def layer_sizes(self) -> Sequence[int]:
+        """The numbers of parameters of the model's tensors, in the order in which they stand in the flat vector."""
 
     @property
     def num_samples(self) -> int: ...

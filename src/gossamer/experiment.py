@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal, Protocol
 
 from gossamer.algorithms import ALGORITHMS, Dpsgd
@@ -45,6 +46,16 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Wire:
+    """How messages become bytes, and how they are counted."""
+
+    mode: Literal["count", "encode"] = "count"  # encode: really make every message's bytes, and read them again
+    index_coding: Literal["auto", "range"] = "auto"  # range: indices 3 % shorter, for much more work
+    compare: tuple[Literal["elias-fpzip", "six-bytes"], ...] = ()  # count the papers' encodings too
+    ledger: bool = False  # keep the bytes of every round and link in ledger.jsonl
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Everything that decides a run's result. The same experiment gives the same models, byte counts and metrics."""
 
@@ -60,6 +71,7 @@ class Experiment:
     algorithm: Algorithm = field(default_factory=Dpsgd)
     optimizer: Optimizer = field(default_factory=Optimizer)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    wire: Wire = field(default_factory=Wire)
 
     def __post_init__(self) -> None:
         _check(0 <= self.seed < 2**63, "seed", "at least 0 and under 2^63", self.seed)
@@ -88,6 +100,10 @@ class Experiment:
         if "column_stochastic" in requires and not all(mixing.column_stochastic for mixing in mixings):
             raise ExperimentError(
                 f"topology: {algorithm} needs column-stochastic weights, which {named(self.topology)} does not have"
+            )
+        if "elias-fpzip" in self.wire.compare and find_spec("fpzip") is None:
+            raise ExperimentError(
+                "wire.compare: elias-fpzip needs the fpzip package; install gossamer[reference], or leave it out"
             )
         for key, given, most, what in (
             ("samples", self.evaluation.samples, task.num_test_samples, "test samples"),

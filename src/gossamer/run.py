@@ -2,6 +2,7 @@
 
     experiment.toml      what was run
     metrics.jsonl        one line a round
+    ledger.jsonl         one line a round and link, if the experiment asks for it
     checkpoint.safetensors   the state after the last round that was saved; `resume` continues from it
     result.json          the summary, once the run is complete
     report.html          tables and charts
@@ -12,9 +13,9 @@ Files other than metrics.jsonl are written whole under another name and then ren
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,9 @@ class Run:
             "bytes_values": total["values"],
             "bytes_metadata": total["header"] + total["indices"],
             "bytes_share_of_full": last["bytes_sent"] / last["bytes_full"] if last["bytes_full"] else 0.0,
+            **{f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics) for name in self.experiment.wire.compare},
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
-
-    @property
-    def curve(self) -> report.Curve:
-        return report.Curve(named(self.experiment.algorithm), self.metrics, toml.write(self.experiment), self.result)
 
 
 def simulate(
@@ -126,7 +124,10 @@ def resume(
             )
         simulation.restore(tensors, saved["round"], saved["totals"])
         past.metrics = past.metrics[: saved["round"]]  # rounds after the checkpoint are run again
-        _replace(directory / "metrics.jsonl", b"".join(_line(m) for m in past.metrics))
+        for name in ("metrics.jsonl", "ledger.jsonl"):
+            if (directory / name).exists():
+                kept = [line for line in _read_lines(directory / name) if line["round"] <= saved["round"]]
+                _replace(directory / name, _lines(kept))
         return _carry_on(simulation, past, checkpoint_every, on_round)
 
 
@@ -137,17 +138,38 @@ def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = 
         raise ExperimentError(f"{directory} is not a run: it has no experiment.toml; gossamer run makes one")
     if experiment is None:
         experiment = toml.read(toml.load(directory / "experiment.toml"))
-    metrics = []
-    for line in (directory / "metrics.jsonl").read_bytes().splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            break  # the process died while it wrote this line
-        metrics.append(json.loads(line))
-    return Run(experiment, metrics, directory=directory)
+    return Run(experiment, _read_lines(directory / "metrics.jsonl"), directory=directory)
 
 
 def write_report(path: str | os.PathLike[str], runs: list[Run], title: str | None = None) -> None:
     """One self-contained HTML page with the tables and charts of these runs."""
-    report.write(path, title or runs[0].experiment.name, [r.curve for r in runs if r.metrics])
+    curves = [
+        report.Curve(label, run.metrics, toml.write(run.experiment), run.result)
+        for label, run in zip(labels(runs), runs, strict=True)
+    ]
+    report.write(path, title or runs[0].experiment.name, curves)
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """What to call each run: its algorithm if that tells the experiments apart, else its name, else what differs.
+
+    Runs that differ in nothing but the seed have the same label.
+    """
+    documents = [toml.write(replace(run.experiment, seed=0)) for run in runs]
+    algorithms = [named(run.experiment.algorithm) for run in runs]
+    names = [run.experiment.name for run in runs]
+    differing = sorted({key for one in documents for other in documents for key in toml.differences(one, other)})
+
+    def settings(document: toml.Document) -> str:
+        given = [(key, toml.look_up(document, key)) for key in differing]
+        return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in given if value is not None)
+
+    described = [f"{algorithm} ({settings(d)})" for algorithm, d in zip(algorithms, documents, strict=True)]
+    for candidates in (algorithms, names):
+        same = [(a, b) for a in range(len(runs)) for b in range(a) if candidates[a] == candidates[b]]
+        if all(documents[a] == documents[b] for a, b in same):
+            return candidates
+    return described
 
 
 def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
@@ -157,8 +179,9 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
             metrics = simulation.step()
             run.metrics.append(metrics)
             if directory is not None:
-                with (directory / "metrics.jsonl").open("ab") as file:
-                    file.write(_line(metrics))
+                _append(directory / "metrics.jsonl", [metrics])
+                if run.experiment.wire.ledger:
+                    _append(directory / "ledger.jsonl", simulation.ledger())
                 if simulation.round % checkpoint_every == 0 or stop_requested():
                     _save_checkpoint(directory, simulation)
             if on_round is not None:
@@ -195,8 +218,21 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
             signal.signal(s, handler)
 
 
-def _line(metrics: Metrics) -> bytes:
-    return json.dumps(metrics, allow_nan=False).encode() + b"\n"
+def _lines(rows: list[Metrics]) -> bytes:
+    return b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
+
+
+def _append(path: Path, rows: list[Metrics]) -> None:
+    with path.open("ab") as file:
+        file.write(_lines(rows))
+
+
+def _read_lines(path: Path) -> list[Metrics]:
+    """The rows of a file of JSON lines, without the one that the process was writing when it died."""
+    try:
+        return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{path} is damaged ({error}); start the run again") from error
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 import tomli_w
 
-from gossamer.experiment import TABLES, Experiment, ExperimentError, named
+from gossamer.experiment import TABLES, Experiment, ExperimentError, Wire, named
 
 Document = dict[str, Any]
 
@@ -67,6 +67,14 @@ def change(document: Document, setting: str) -> None:
     table[keys[-1]] = value
 
 
+def look_up(document: Document, path: str) -> Any:
+    """The value under a key such as "algorithm.budget"; None if there is none."""
+    value: Any = document
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
 def differences(old: Document, new: Document, prefix: str = "") -> list[str]:
     """The keys whose values differ."""
     found = []
@@ -84,6 +92,8 @@ def _read(hint: Any, value: Any, path: str) -> Any:
         return _read_named(hint, value, path)
     if is_dataclass(hint):
         assert isinstance(hint, type)
+        if hint is Wire and isinstance(value, str):
+            value = {"mode": value}
         return _read_table(hint, value, path, path)
     if get_origin(hint) is tuple and get_args(hint)[0] in TABLES:
         if not isinstance(value, list):

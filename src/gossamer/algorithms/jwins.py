@@ -48,12 +48,15 @@ class Jwins(Algorithm):
     randomize: bool = True  # False always sends the mean of the cut-off law
 
     requires = frozenset({"symmetric"})
-    parts = {"coefficients": PartSpec(indexed=True)}
 
     def __post_init__(self) -> None:
         if self.budget is not None and not 0 < self.budget <= 1:
             raise ValueError(f"budget must be over 0 and at most 1, {self.budget} was given")
         Wavelet(self.family, self.levels)
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {"coefficients": PartSpec(indexed=True, levels=self.levels if self.wavelet else 0)}
 
     @cached_property
     def transform(self) -> Transform:

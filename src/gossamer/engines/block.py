@@ -71,7 +71,13 @@ class Block:
             seeds = [
                 int(philox(self.experiment.seed, "step", node, number, step).random_raw() >> 1) for node in self.nodes
             ]
-            loss, gradient = self.task.gradient(models, samples, seeds)
+            try:
+                loss, gradient = self.task.gradient(models, samples, seeds)
+            except Exception as error:
+                error.add_note(
+                    f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
+                )
+                raise
             self._check_finite(loss, number)
             self.state = self.algorithm.local_step(self.state, gradient, round)
             losses += loss / self.experiment.local_steps

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -13,92 +12,15 @@ import torch
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Message, Part, PartSpec, Samples, State, Task
+from gossamer.core import Samples, Task
 from gossamer.engines.block import Block, NodeError
-from gossamer.engines.inbox import BlockInbox, Edges
-from gossamer.engines.state import map_tensors, shared, tensors_of
+from gossamer.engines.host import BlockHost, Board
+from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.engines.workers import Workers
 from gossamer.experiment import Experiment
-from gossamer.mixing import Mixing
 from gossamer.rng import permutation, philox
 
-FULL_SHARING = {"x": PartSpec()}
-
-
-@dataclass
-class Board:
-    """Memory that all blocks see: the messages of the round, and what is reported of each node."""
-
-    messages: Message  # (n, width) rows
-    state: State  # (n, ...): where blocks start, and what `save` writes
-    models: Tensor  # (n, D), as of the last evaluation
-    losses: Tensor  # (n,) training loss of the round
-    num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
-    full_bytes: Tensor  # (n,): one message of full sharing
-    scores: Tensor  # (n, 2): test loss and metric
-
-
-@dataclass
-class BlockHost:
-    """A block and its place on the board."""
-
-    block: Block
-    board: Board
-    experiment: Experiment
-    codec: wire.Codec
-    full_codec: wire.Codec
-    evaluated: frozenset[int]  # nodes
-    test_samples: Samples
-
-    @property
-    def nodes(self) -> Sequence[int]:
-        return self.block.nodes
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.nodes[0], self.nodes[-1] + 1)
-
-    def run(self, stage: str, round: int) -> None:
-        {"outgoing": self.outgoing, "incoming": self.incoming, "evaluate": self.evaluate, "save": self.save}[stage](
-            round
-        )
-
-    def outgoing(self, round: int) -> None:
-        message, self.board.losses[self.rows] = self.block.outgoing(round)
-        for name, part in message.items():
-            target = self.board.messages[name]
-            target.values[self.rows] = part.values
-            if target.sent is not None:
-                target.sent[self.rows] = part.sent if part.sent is not None else True
-        for node, sizes in zip(self.nodes, self.codec.num_bytes(message), strict=True):
-            for p, size in enumerate(sizes.values()):
-                self.board.num_bytes[node, p] = torch.tensor(size)
-        full = self.full_codec.num_bytes({"x": Part(self.block.models())})
-        self.board.full_bytes[self.rows] = torch.tensor([sizes["x"].total for sizes in full])
-
-    def incoming(self, round: int) -> None:
-        mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)
-        self.block.incoming(round, BlockInbox(self.board.messages, edges_of(mixing, self.rows), self.nodes))
-
-    def evaluate(self, round: int) -> None:
-        models = self.block.models()
-        self.board.models[self.rows] = models
-        for node, model in zip(self.nodes, models, strict=True):
-            if node in self.evaluated:
-                scores = self.block.task.evaluate(model, self.test_samples)
-                self.board.scores[node] = torch.tensor(scores, dtype=torch.float64)
-
-    def save(self, round: int) -> None:
-        rows = dict(tensors_of(self.block.state))
-        for name, target in tensors_of(self.board.state):
-            target[self.rows] = rows[name]
-
-
-def edges_of(mixing: Mixing, rows: slice) -> Edges:
-    """The edges into a run of nodes, where every node's message lies at its own number."""
-    indptr = mixing.indptr[rows.start : rows.stop + 1]
-    senders = mixing.senders[indptr[0] : indptr[-1]]
-    return Edges(indptr - indptr[0], senders, senders, mixing.weights[indptr[0] : indptr[-1]])
+KINDS = ("header", "indices", "values")  # of bytes
 
 
 class Simulation:
@@ -109,14 +31,13 @@ class Simulation:
         self.task: Task = experiment.task.load()
         experiment.check(self.task)
         self._shards = experiment.shards(self.task)
-        self.algorithm = experiment.optimizer.around(experiment.algorithm)
         self.round = 0  # rounds that are complete
-        self.totals = {"header": 0, "indices": 0, "values": 0, "full": 0}  # bytes, all nodes and links
+        self.totals = {"sent": 0, "full": 0}  # bytes so far, all nodes and links
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
         self._evaluated = self._choose_nodes()
         self._test_samples = self._choose_test_samples()
-        self._board = self._make_board()
+        self._board = Board.of(experiment, self.task)
         self._num_workers = min(workers or default_workers(), experiment.nodes)
         self._workers: Workers | None = None  # started with the first round, after a resume has set the state
 
@@ -149,6 +70,16 @@ class Simulation:
             metrics |= self._measure()
         return metrics | {"seconds": time.perf_counter() - started}
 
+    def ledger(self) -> list[dict[str, int]]:
+        """The bytes of the last round on every link."""
+        mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round - 1)
+        message_bytes = self._board.num_bytes.sum(1)
+        message_bytes[:, 0] += wire.Codec.frame_bytes
+        receivers = np.repeat(np.arange(mixing.nodes), np.diff(mixing.indptr))
+        rows = [dict(zip(KINDS, sizes, strict=True)) for sizes in message_bytes.tolist()]
+        links = zip(mixing.senders.tolist(), receivers.tolist(), strict=True)
+        return [{"round": self.round, "sender": s, "receiver": r, **rows[s]} for s, r in links if s != r]
+
     def save(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, one row a node: what `restore` takes."""
         if self._workers:
@@ -166,47 +97,19 @@ class Simulation:
     def models(self) -> Tensor:
         """(n, D): the model of every node now."""
         self.save()
-        return self.algorithm.model(self._board.state)
+        return self.experiment.optimizer.around(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> Workers:
-        experiment, task = self.experiment, self.task
-        getattr(wire, "warm", lambda: None)()
-        codec = wire.Codec(self.algorithm.parts, task.num_parameters, experiment.seed)
-        full_codec = wire.Codec(FULL_SHARING, task.num_parameters, experiment.seed)
+        wire.warm()
         hosts = []
-        for numbers in np.array_split(np.arange(experiment.nodes), self._num_workers):
+        for numbers in np.array_split(np.arange(self.experiment.nodes), self._num_workers):
             nodes = range(int(numbers[0]), int(numbers[-1]) + 1)
             rows = slice(nodes.start, nodes.stop)
-            block = Block(experiment, task, nodes, [self._shards[i] for i in nodes], self._board.models[rows])
+            shards = [self._shards[i] for i in nodes]
+            block = Block(self.experiment, self.task, nodes, shards, self._board.models[rows])
             block.state = map_tensors(self._board.state, partial(_copy_rows, rows=rows))
-            hosts.append(
-                BlockHost(block, self._board, experiment, codec, full_codec, self._evaluated, self._test_samples)
-            )
+            hosts.append(BlockHost(block, self._board, self._evaluated, self._test_samples))
         return Workers(hosts)
-
-    def _make_board(self) -> Board:
-        n, d = self.experiment.nodes, self.task.num_parameters
-        models = shared(n, d)
-        models[:] = self.task.initial_model(self.experiment.seed)
-
-        def moved(_: str, tensor: Tensor) -> Tensor:
-            target = shared(*tensor.shape, dtype=tensor.dtype)
-            return target.copy_(tensor)
-
-        messages = {}
-        for name, spec in self.algorithm.parts.items():
-            width = d if spec.width is None else spec.width
-            values = shared(n, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
-            messages[name] = Part(values, shared(n, width, dtype=torch.bool) if spec.indexed or spec.drawn else None)
-        return Board(
-            messages=messages,
-            state=map_tensors(self.algorithm.init(models), moved),
-            models=models,
-            losses=shared(n),
-            num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
-            full_bytes=shared(n, dtype=torch.int64),
-            scores=shared(n, 2, dtype=torch.float64),
-        )
 
     def _choose_nodes(self) -> frozenset[int]:
         n, wanted = self.experiment.nodes, self.experiment.evaluation.nodes
@@ -225,22 +128,23 @@ class Simulation:
         """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
         mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round)
         copies = torch.from_numpy(mixing.num_receivers)
-        parts = (self._board.num_bytes * copies[:, None, None]).sum(0)
         frames = wire.Codec.frame_bytes * int(copies.sum())
-        header, indices, values = parts.sum(0).tolist()
-        now = {"header": header + frames, "indices": indices, "values": values}
-        full = int((self._board.full_bytes * copies).sum()) + frames
-        for name, num_bytes in (now | {"full": full}).items():
-            self.totals[name] += num_bytes
+        parts = (self._board.num_bytes * copies[:, None, None]).sum(0)
+        now = dict(zip(KINDS, parts.sum(0).tolist(), strict=True))
+        now["header"] += frames
+        self.totals["sent"] += sum(now.values())
+        self.totals["full"] += int((self._board.full_bytes * copies).sum()) + frames
+        compared = (self._board.reference_bytes * copies[:, None]).sum(0).tolist()
         return {
-            **{f"bytes_{name}": num_bytes for name, num_bytes in now.items()},
+            **{f"bytes_{kind}": num_bytes for kind, num_bytes in now.items()},
             "bytes_total": sum(now.values()),
-            "bytes_sent": sum(self.totals[name] for name in now),
+            "bytes_sent": self.totals["sent"],
             "bytes_full": self.totals["full"],
             "parts": {
-                name: dict(zip(("header", "indices", "values"), row, strict=True))
+                name: dict(zip(KINDS, row, strict=True))
                 for name, row in zip(self._board.messages, parts.tolist(), strict=True)
             },
+            **{f"bytes_{name}": num for name, num in zip(self.experiment.wire.compare, compared, strict=True)},
         }
 
     def _measure(self) -> dict[str, Any]:
@@ -249,22 +153,23 @@ class Simulation:
         mean = models.mean(0)
         distances = [torch.linalg.vector_norm(model - mean).item() for model in models]
         measured: dict[str, Any] = {"divergence": sum(distances) / len(distances)}
-        scores = self._board.scores[sorted(self._evaluated)]
+        scores = {f"node {i}": self._board.scores[i].tolist() for i in sorted(self._evaluated)}
         if self.experiment.evaluation.mean_model:
-            of_mean = self.task.evaluate(mean, self._test_samples)
+            of_mean = list(self.task.evaluate(mean, self._test_samples))
             measured[f"{metric}_of_mean_model"] = of_mean[1]
-            scores = scores if len(scores) else torch.tensor([of_mean], dtype=torch.float64)
-        if not isfinite(loss := scores[:, 0].mean().item()):
-            node = [i for i in sorted(self._evaluated) if not isfinite(self._board.scores[i, 0].item())]
-            raise NodeError(
-                f"the test loss of {f'node {node[0]}' if node else 'the mean model'} became {loss} in round "
-                f"{self.round}; a smaller optimizer.learning_rate would help"
-            )
+            scores = scores or {"the mean model": of_mean}
+        for who, (loss, _) in scores.items():
+            if not isfinite(loss):
+                raise NodeError(
+                    f"the test loss of {who} became {loss} in round {self.round}; "
+                    "a smaller optimizer.learning_rate would help"
+                )
+        losses, found = zip(*scores.values(), strict=True)
         return measured | {
-            "test_loss": loss,
-            f"{metric}_mean": scores[:, 1].mean().item(),
-            f"{metric}_min": scores[:, 1].min().item(),
-            f"{metric}_max": scores[:, 1].max().item(),
+            "test_loss": sum(losses) / len(losses),
+            f"{metric}_mean": sum(found) / len(found),
+            f"{metric}_min": min(found),
+            f"{metric}_max": max(found),
         }
 
 

@@ -60,8 +60,8 @@ class Quadratic:
         return self.points.mean(0)
 
     @property
-    def num_parameters(self) -> int:
-        return self.dimension
+    def layer_sizes(self) -> list[int]:
+        return [self.dimension]
 
     @property
     def num_test_samples(self) -> int:

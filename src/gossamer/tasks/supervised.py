@@ -64,8 +64,8 @@ class Supervised:
         return parameters
 
     @cached_property
-    def num_parameters(self) -> int:
-        return sum(p.numel() for p in self._parameters)
+    def layer_sizes(self) -> list[int]:
+        return [p.numel() for p in self._parameters]
 
     @property
     def num_samples(self) -> int:

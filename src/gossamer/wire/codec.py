@@ -64,8 +64,10 @@ class _Given(NamedTuple):
 class Codec:
     """The messages of one run to frames and back.
 
-    contexts gives each position of the parameter vector a small number; with index_coding = "range", positions of the
-    same number share what the range coder learns (see `wavelet_contexts`).
+    parts, num_parameters, seed and contexts must be the same at both ends, and are checked by every frame; run_id tells
+    runs apart. index_coding = "range" tries the adaptive range coder as well: 3 % shorter indices for twenty times the
+    work. With it, contexts may give each position of the parameter vector a small number: positions of the same number
+    share what is learned about them (`wavelet_contexts`).
     """
 
     frame_bytes = frames.OVERHEAD  # what a frame has besides its parts
@@ -100,7 +102,10 @@ class Codec:
 
     def encode(self, message: Message, sender: int, round: int) -> bytes:
         """The frame of a one-row message."""
-        plans = {name: self._plan(given, 0) for name, given in self._rows(message).items()}
+        rows = self._rows(message)
+        if any(len(part.values) != 1 for part in message.values()):
+            raise ValueError("a frame holds the message of one node: give a message of one row")
+        plans = {name: self._plan(given, 0) for name, given in rows.items()}
         num_payload = sum(plan.sizes.total for plan in plans.values())
         out = frames.start_frame(num_payload, self.run_id, self.schema, sender, round)
         at = frames.HEADER.size
@@ -133,15 +138,21 @@ class Codec:
         rows = {}
         for name, part in self._parts.items():
             given = message[name]
-            if given.values.shape[1] != part.width:
-                raise ValueError(f"part {name!r} has {given.values.shape[1]} columns, its PartSpec says {part.width}")
-            chooses = part.spec.indexed or part.spec.drawn is not None
-            if given.sent is not None and not chooses:
+            shape = (len(given.values), part.width)
+            if given.values.shape != shape:
+                raise ValueError(
+                    f"part {name!r} is {tuple(given.values.shape)}, its PartSpec says (rows, {part.width})"
+                )
+            if given.sent is not None and (given.sent.shape != shape or given.sent.dtype != torch.bool):
+                raise ValueError(f"part {name!r} must mark what is sent by {shape} bool")
+            if given.sent is not None and not (part.spec.indexed or part.spec.drawn):
                 raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
-            if given.sent is None and part.spec.drawn is not None:
+            if given.sent is None and part.spec.drawn:
                 raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
             marks = None if given.sent is None else np.ascontiguousarray(given.sent.numpy()).view(np.uint8)
             rows[name] = _Given(part, marks, part.values.rows(given))
+        if len({len(part.values) for part in message.values()}) > 1:
+            raise ValueError("the parts of a message must have the same number of rows")
         return rows
 
     def _plan(self, given: _Given, row: int) -> _Plan:
@@ -166,6 +177,7 @@ class Codec:
         """The positions of what was sent (None: all), the mask of them (None: not marked), the byte behind."""
         if part.spec.drawn is not None:
             sent = part.spec.drawn(Streams(self.seed, [header.sender], header.round), part.width)
+            assert sent.shape == (1, part.width), "what is drawn must be (rows, width)"
             marks = sent[0].contiguous().numpy().view(np.uint8)
             return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at
         if not part.spec.indexed:
@@ -182,6 +194,8 @@ def _coding(name: str, spec: PartSpec, num_parameters: int, contexts: NDArray[An
     width = num_parameters if spec.width is None else spec.width
     if not 1 <= width <= MAX_WIDTH:
         raise ValueError(f"part {name!r} is {width} numbers wide; from 1 to 2^31 - 1 can be sent")
+    if spec.indexed and spec.drawn:
+        raise ValueError(f"part {name!r} is both indexed and drawn; if both ends draw what is sent, no indices travel")
     if contexts is not None and contexts.size == width:
         numbers = contexts.astype(np.uint16)
         if (numbers != contexts).any():

@@ -102,7 +102,8 @@ class FloatCoder:
             words = buffer[at:behind].view(np.uint32 if self.num_bits == 32 else np.uint16).astype(np.uint32)
             behind_all = behind
         if self.kind == "float16":
-            return words.astype(np.uint16).view(np.float16).astype(np.float32), behind_all
+            with np.errstate(invalid="ignore"):  # a signalling NaN is a value like others
+                return words.astype(np.uint16).view(np.float16).astype(np.float32), behind_all
         if self.kind == "bfloat16":
             words <<= np.uint32(16)
         return words.view(np.float32), behind_all
@@ -114,9 +115,9 @@ class FloatCoder:
         if self.kind == "bfloat16":
             exact, shorter = words & 0xFFFF == 0, words >> 16
         else:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 halves = numbers.astype(np.float16)
-            exact, shorter = halves.astype(np.float32).view(np.uint32) == words, halves.view(np.uint16)
+                exact, shorter = halves.astype(np.float32).view(np.uint32) == words, halves.view(np.uint16)
         if not exact.all():
             raise ValueError(f"a part that travels as {self.kind} holds numbers that are not rounded to it")
         return shorter.astype(np.uint32)

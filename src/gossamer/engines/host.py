@@ -1,0 +1,153 @@
+"""A block's place in the simulator: it takes stages from the parent and leaves its results on a shared board."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gossamer import wire
+from gossamer.core import Message, Part, PartSpec, Samples, State, Task, row_of
+from gossamer.engines.block import Block
+from gossamer.engines.inbox import BlockInbox, Edges
+from gossamer.engines.state import map_tensors, shared, tensors_of
+from gossamer.experiment import Experiment
+from gossamer.mixing import Mixing
+
+FULL_SHARING = {"x": PartSpec()}
+REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes}
+
+
+def codec_for(experiment: Experiment, task: Task) -> wire.Codec:
+    """The codec that every node of an experiment uses."""
+    parts, coding = experiment.algorithm.parts, experiment.wire.index_coding
+    contexts = None
+    if coding == "range":
+        contexts = wire.wavelet_contexts(task.layer_sizes, max(spec.levels for spec in parts.values()))
+    return wire.Codec(parts, sum(task.layer_sizes), experiment.seed, index_coding=coding, contexts=contexts)
+
+
+@dataclass
+class Board:
+    """Memory that all blocks see: the messages of the round, and what is reported of each node."""
+
+    messages: Message  # (n, width) rows
+    state: State  # (n, ...): where blocks start, and what `save` writes
+    models: Tensor  # (n, D), as of the last evaluation
+    losses: Tensor  # (n,) training loss of the round
+    num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
+    full_bytes: Tensor  # (n,): one message of full sharing
+    reference_bytes: Tensor  # (n, number of encodings to compare with)
+    scores: Tensor  # (n, 2): test loss and metric
+
+    @classmethod
+    def of(cls, experiment: Experiment, task: Task) -> "Board":
+        """The board before the first round."""
+        n, d = experiment.nodes, sum(task.layer_sizes)
+        algorithm = experiment.optimizer.around(experiment.algorithm)
+        models = shared(n, d)
+        models[:] = task.initial_model(experiment.seed)
+
+        def moved(_: str, tensor: Tensor) -> Tensor:
+            return shared(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+
+        messages = {}
+        for name, spec in algorithm.parts.items():
+            width = d if spec.width is None else spec.width
+            values = shared(n, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
+            messages[name] = Part(values, shared(n, width, dtype=torch.bool) if spec.indexed or spec.drawn else None)
+        return cls(
+            messages=messages,
+            state=map_tensors(algorithm.init(models), moved),
+            models=models,
+            losses=shared(n),
+            num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
+            full_bytes=shared(n, dtype=torch.int64),
+            reference_bytes=shared(n, len(experiment.wire.compare), dtype=torch.int64),
+            scores=shared(n, 2, dtype=torch.float64),
+        )
+
+
+@dataclass
+class BlockHost:
+    """A block and its place on the board."""
+
+    block: Block
+    board: Board
+    evaluated: frozenset[int]  # nodes
+    test_samples: Samples
+
+    def __post_init__(self) -> None:
+        self.experiment = self.block.experiment
+        self.codec = codec_for(self.experiment, self.block.task)
+        self.full_codec = wire.Codec(FULL_SHARING, sum(self.block.task.layer_sizes), self.experiment.seed)
+        self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        return self.block.nodes
+
+    def run(self, stage: str, round: int) -> None:
+        stages = {"outgoing": self.outgoing, "incoming": self.incoming, "evaluate": self.evaluate, "save": self.save}
+        stages[stage](round)
+
+    def outgoing(self, round: int) -> None:
+        message, self.board.losses[self.rows] = self.block.outgoing(round)
+        self._count(message)
+        if self.experiment.wire.mode == "encode":
+            message = self._through_bytes(message, round)
+        for name, part in message.items():
+            target = self.board.messages[name]
+            target.values[self.rows] = part.values
+            if target.sent is not None:
+                assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
+                target.sent[self.rows] = part.sent
+
+    def incoming(self, round: int) -> None:
+        mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)
+        self.block.incoming(round, BlockInbox(self.board.messages, edges_of(mixing, self.rows), self.nodes))
+
+    def evaluate(self, round: int) -> None:
+        models = self.block.models()
+        self.board.models[self.rows] = models
+        for node, model in zip(self.nodes, models, strict=True):
+            if node in self.evaluated:
+                scores = self.block.task.evaluate(model, self.test_samples)
+                self.board.scores[node] = torch.tensor(scores, dtype=torch.float64)
+
+    def save(self, round: int) -> None:
+        rows = dict(tensors_of(self.block.state))
+        for name, target in tensors_of(self.board.state):
+            target[self.rows] = rows[name]
+
+    def _count(self, message: Message) -> None:
+        sizes = [list(parts.values()) for parts in self.codec.num_bytes(message)]
+        self.board.num_bytes[self.rows] = torch.tensor(sizes)
+        full = self.full_codec.num_bytes({"x": Part(self.block.models())})
+        self.board.full_bytes[self.rows] = torch.tensor([parts["x"].total for parts in full])
+        for column, name in enumerate(self.experiment.wire.compare):
+            num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
+            self.board.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
+
+    def _through_bytes(self, message: Message, round: int) -> Message:
+        """The message as it is on the other side: encoded and decoded, row by row."""
+        decoded = []
+        for row, node in enumerate(self.nodes):
+            frame = self.codec.encode(row_of(message, row), node, round)
+            counted = self.codec.frame_bytes + int(self.board.num_bytes[node].sum())
+            assert len(frame) == counted, f"{len(frame)} bytes were encoded and {counted} counted"
+            decoded.append(self.codec.decode(frame)[2])
+
+        def joined(name: str) -> Part:
+            sent = [m[name].sent for m in decoded]
+            marks = None if sent[0] is None else torch.cat([s for s in sent if s is not None])
+            return Part(torch.cat([m[name].values for m in decoded]), marks)
+
+        return {name: joined(name) for name in message}
+
+
+def edges_of(mixing: Mixing, rows: slice) -> Edges:
+    """The edges into a run of nodes, where every node's message lies at its own number."""
+    indptr = mixing.indptr[rows.start : rows.stop + 1]
+    senders = mixing.senders[indptr[0] : indptr[-1]]
+    return Edges(indptr - indptr[0], senders, senders, mixing.weights[indptr[0] : indptr[-1]])

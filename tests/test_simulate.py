@@ -1,0 +1,165 @@
+"""The simulator: what it counts, what it measures, and what it says when something breaks."""
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gossamer
+from contract import CASES, QUADRATIC, of
+from gossamer import Digits, Dpsgd, Experiment, Jwins, RandomSampling, Supervised, toml
+from gossamer.engines.host import codec_for
+from gossamer.engines.simulate import Simulation
+from gossamer.engines.workers import WorkerError
+from gossamer.experiment import Evaluation, Wire
+from gossamer.run import labels
+from gossamer.topologies import Ring, Star
+
+
+def without_times(metrics: list[dict]) -> list[dict]:
+    return [{k: v for k, v in m.items() if k != "seconds"} for m in metrics]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("index_coding", ["auto", "range"])
+def test_a_run_through_real_bytes_is_the_run_that_counts_them(case: str, index_coding: str) -> None:
+    counted = gossamer.simulate(of(case, wire=Wire(index_coding=index_coding)), workers=1)
+    encoded = gossamer.simulate(of(case, wire=Wire("encode", index_coding)), workers=2)
+    assert torch.equal(counted.models, encoded.models)
+    assert without_times(counted.metrics) == without_times(encoded.metrics)
+
+
+def test_full_sharing_is_what_shares_are_measured_by() -> None:
+    run = gossamer.simulate(replace(QUADRATIC, algorithm=Dpsgd()))
+    assert run.result["bytes_share_of_full"] == 1
+    per_message = 4 * 53 + 1 + 36  # raw values, their tag, the frame: too few to be worth coding
+    assert run.result["bytes_total"] <= 6 * 7 * 4 * per_message
+    assert run.result["bytes_metadata"] == 6 * 7 * 4 * 37
+    sampled = gossamer.simulate(replace(QUADRATIC, algorithm=RandomSampling(budget=0.3)))
+    assert sum(m["bytes_indices"] for m in sampled.metrics) == 0
+    assert 0.7 * 16 * 4 < sampled.result["bytes_values"] / (6 * 7 * 4) <= 16 * 4  # 16 of 53 values, coded or raw
+
+
+def test_the_ledger_has_every_link_and_adds_up(tmp_path: Path) -> None:
+    experiment = replace(QUADRATIC, algorithm=Jwins(), topology=Star(), wire=Wire(ledger=True))
+    run = gossamer.simulate(experiment, out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    assert len(lines) == 6 * 12
+    assert {(line["sender"], line["receiver"]) for line in lines} == {
+        *((0, i) for i in range(1, 7)),
+        *((i, 0) for i in range(1, 7)),
+    }
+    for kind in ("header", "indices", "values"):
+        for metrics in run.metrics:
+            here = [line[kind] for line in lines if line["round"] == metrics["round"]]
+            assert sum(here) == metrics[f"bytes_{kind}"]
+
+
+def test_the_papers_encodings_are_counted_on_request() -> None:
+    pytest.importorskip("fpzip", reason="an optional extra")
+    experiment = replace(QUADRATIC, algorithm=Jwins(), wire=Wire(compare=("elias-fpzip", "six-bytes")))
+    result = gossamer.simulate(experiment).result
+    assert result["bytes_six-bytes"] % 6 == 0
+    assert 0.5 < result["bytes_elias-fpzip"] / result["bytes_total"] < 2
+
+
+def test_comparing_with_a_package_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.experiment.find_spec", lambda name: None)
+    with pytest.raises(gossamer.ExperimentError, match=r"install gossamer\[reference\]"):
+        gossamer.simulate(replace(QUADRATIC, wire=Wire(compare=("elias-fpzip",))))
+
+
+def test_the_way_to_the_bytes_may_be_named_in_a_word() -> None:
+    assert toml.read(tomllib.loads('wire = "encode"')).wire == Wire("encode")
+    assert toml.read(tomllib.loads('[wire]\ncompare = ["six-bytes"]')).wire == Wire(compare=("six-bytes",))
+
+
+def test_the_range_coder_knows_layers_and_bands() -> None:
+    experiment = Experiment(algorithm=Jwins(), wire=Wire(index_coding="range"))
+    message = {"coefficients": gossamer.chosen(torch.randn(1, 4810), torch.arange(4810)[None] < 700)}
+    sizes = [
+        codec_for(replace(experiment, wire=Wire(index_coding=coding)), Digits().load()).num_bytes(message)
+        for coding in ("auto", "range")
+    ]
+    assert sizes[1][0]["coefficients"].indices <= sizes[0][0]["coefficients"].indices
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "num_nodes", "num_samples"),
+    [(Evaluation(), 7, 210), (Evaluation(nodes=3, samples=50), 3, 50), (Evaluation(nodes=0), 1, 210)],
+)
+def test_what_is_evaluated_is_what_was_asked_for(evaluation: Evaluation, num_nodes: int, num_samples: int) -> None:
+    experiment = replace(QUADRATIC, algorithm=Dpsgd(), evaluation=evaluation, rounds=2)
+    with Simulation(experiment, workers=1) as simulation:
+        simulation.step()
+        metrics = simulation.step()
+        models = simulation.models().clone()
+        samples = simulation._test_samples
+        nodes = sorted(simulation._evaluated)
+    task = experiment.task.load()
+    assert len(samples) == num_samples == len(set(samples.tolist()))
+    chosen = models[nodes] if nodes else models.mean(0)[None]
+    assert len(chosen) == num_nodes
+    scores = [task.evaluate(model, samples) for model in chosen]
+    assert metrics["distance_mean"] == pytest.approx(np.mean([score for _, score in scores]))
+    assert metrics["distance_max"] == max(score for _, score in scores)
+    assert metrics["test_loss"] == pytest.approx(np.mean([loss for loss, _ in scores]))
+    assert metrics["distance_of_mean_model"] == task.evaluate(models.mean(0), samples)[1]
+    mean = models.mean(0)
+    assert metrics["divergence"] == pytest.approx(np.mean([(x - mean).norm().item() for x in models]))
+
+
+def test_evaluation_comes_every_so_many_rounds_and_at_the_end() -> None:
+    run = gossamer.simulate(replace(QUADRATIC, rounds=7, evaluation=Evaluation(every=3)))
+    assert [m["round"] for m in run.metrics if "test_loss" in m] == [3, 6, 7]
+    assert [m["round"] for m in run.metrics] == list(range(1, 8))
+
+
+def test_the_training_loss_is_the_mean_over_nodes_and_steps() -> None:
+    experiment = replace(QUADRATIC, batch_size=30, local_steps=1, rounds=1)
+    task = QUADRATIC.task.load()
+    zero = torch.zeros(1, 53)
+    expected = [task.gradient(zero, [shard], [0])[0].item() for shard in experiment.shards(task)]
+    assert gossamer.simulate(experiment).metrics[0]["train_loss"] == pytest.approx(np.mean(expected))
+
+
+class Broken(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("it is broken")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_users_model_is_told_with_round_and_nodes(workers: int) -> None:
+    data = torch.randn(8, 3), torch.arange(8) % 2
+    experiment = Experiment(nodes=4, topology=Ring(), task=Supervised(lambda: Broken(3, 2), data, data))
+    with pytest.raises((RuntimeError, WorkerError), match="it is broken") as raised:
+        gossamer.simulate(experiment, workers=workers)
+    told = str(raised.value) + "".join(getattr(raised.value, "__notes__", []))
+    assert f"in round 1, local step 1, of nodes 0 to {4 // workers - 1}" in told
+
+
+def test_torch_is_left_as_it_was() -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    gossamer.simulate(replace(QUADRATIC, rounds=1), workers=1)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def run_of(**changes: object) -> gossamer.Run:
+    return gossamer.Run(replace(Experiment(name="mine", algorithm=Jwins()), **changes))
+
+
+def test_runs_are_told_apart_by_as_little_as_does() -> None:
+    seeds = [run_of(seed=0), run_of(seed=1)]
+    assert labels(seeds) == ["jwins", "jwins"]
+    assert labels([*seeds, run_of(algorithm=Dpsgd())]) == ["jwins", "jwins", "dpsgd"]
+    assert labels([*seeds, run_of(name="theirs", nodes=8)]) == ["mine", "mine", "theirs"]
+    assert labels([run_of(algorithm=Jwins(budget=0.1)), run_of(algorithm=Jwins(budget=0.2))]) == [
+        "jwins (budget 0.1)",
+        "jwins (budget 0.2)",
+    ]
