@@ -111,6 +111,9 @@ class Round(NamedTuple):
     number: int  # 0, 1, 2, ...
     learning_rate: float
     rng: Streams  # random streams of the block's nodes in this round
+    total: int = 1  # rounds of the run
+    local_steps: int = 1  # of every round
+    layer_sizes: tuple[int, ...] = ()  # parameters of each of the model's tensors, in their order in the flat vector
 
 
 class Inbox(Protocol):
@@ -182,6 +185,16 @@ class Algorithm:
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         """Take in what the in-neighbours shared."""
         raise NotImplementedError
+
+
+class Compressor(Protocol):
+    """What is sent in place of (B, D) numbers: fewer of them, or coarser ones. Receivers see exactly what it returns."""
+
+    @property
+    def spec(self) -> PartSpec:
+        """How what it returns travels."""
+
+    def __call__(self, x: Tensor, round: Round) -> Part: ...
 
 
 class Transform(Protocol):

@@ -94,7 +94,9 @@ class Block:
 
     def _round(self, number: int) -> Round:
         learning_rate = self.experiment.optimizer.learning_rate_at(number, self.experiment.rounds)
-        return Round(number, learning_rate, Streams(self.experiment.seed, self.nodes, number))
+        rng = Streams(self.experiment.seed, self.nodes, number)
+        layer_sizes = tuple(self.task.layer_sizes)
+        return Round(number, learning_rate, rng, self.experiment.rounds, self.experiment.local_steps, layer_sizes)
 
     def _check_finite(self, losses: Tensor, number: int) -> None:
         for node, loss in zip(self.nodes, losses.tolist(), strict=True):
