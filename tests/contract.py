@@ -2,13 +2,34 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
+from gossamer.algorithms import (
+    D2,
+    AdPsgd,
+    AllReduce,
+    Choco,
+    DcdPsgd,
+    DeepSqueeze,
+    Dpsgd,
+    EcdPsgd,
+    Epidemic,
+    FromStart,
+    GradientTracking,
+    Jwins,
+    JwinsPush,
+    LocalOnly,
+    QuantSgp,
+    RandomSampling,
+    Scsp,
+    Sgp,
+    SparsePush,
+)
+from gossamer.compressors import BFloat16, Chain, Qsgd, Quantize, RandomK, Sign, TopK
 from gossamer.core import Algorithm, Part, row_of
 from gossamer.engines.block import Block
 from gossamer.engines.host import codec_for
@@ -18,14 +39,23 @@ from gossamer.experiment import Experiment
 from gossamer.optimizer import Optimizer
 from gossamer.partition import LabelShards
 from gossamer.tasks import Quadratic
-from gossamer.topologies import RandomRegular, Redrawn
+from gossamer.topologies import DirectedRandom, FullyConnected, RandomMatching, RandomRegular, Redrawn
+from gossamer.transforms import Fourier, Wavelet
 from gossamer.wire import Codec
 
 
 class Case(NamedTuple):
     algorithm: Algorithm
-    conserves: str  # "mean": of the models, by an exchange; "hull": an exchange leaves every number between the nodes'
+    conserves: str  # by an exchange: see test_algorithms.py
+    changes: dict[str, Any] = {}  # what its experiment must be
+    steady: bool = True  # do nodes that agree stay where they are?
 
+
+UNDIRECTED = Redrawn(RandomRegular(degree=4), every=2)
+STATIC = {"topology": RandomRegular(degree=4)}
+DIRECTED = {"topology": Redrawn(DirectedRandom(out_degree=2), every=2)}
+ONE_STEP = {**STATIC, "local_steps": 1}
+SOME, SIGNS = TopK(0.3), Chain(TopK(0.3), Sign())
 
 CASES = {
     "dpsgd": Case(Dpsgd(), "mean"),
@@ -35,7 +65,36 @@ CASES = {
     "jwins-without-wavelet": Case(Jwins(wavelet=False), "hull"),
     "jwins-without-accumulation": Case(Jwins(accumulate=False), "hull"),
     "jwins-without-randomized-cutoff": Case(Jwins(randomize=False), "hull"),
-    "momentum-of-jwins": Case(Momentum(Jwins(), nesterov=True, weight_decay=0.01), "hull"),
+    "choco": Case(Choco(SOME, 0.4), "mean", STATIC),
+    "choco-auto": Case(Choco(Quantize(4)), "mean", STATIC),
+    "choco-wavelet-signs": Case(FromStart(Choco(SIGNS, 0.4, Wavelet())), "mean", STATIC),
+    "choco-bfloat16": Case(FromStart(Choco(BFloat16(), 1.0, Fourier())), "mean", STATIC),
+    "deep-squeeze": Case(DeepSqueeze(SOME, 0.2), "mean"),
+    "deep-squeeze-random": Case(DeepSqueeze(RandomK(0.5), "table"), "mean", steady=False),
+    "d2": Case(D2(lazy=True), "mean", ONE_STEP),
+    "gradient-tracking": Case(GradientTracking(), "mean", {"local_steps": 1}),
+    "dcd-psgd": Case(DcdPsgd(Quantize(8, bucket=0)), "replicas", ONE_STEP),
+    "ecd-psgd": Case(EcdPsgd(Quantize(8, bucket=0)), "replicas", ONE_STEP, steady=False),
+    "sgp": Case(Sgp(), "mass", DIRECTED),
+    "sparse-push": Case(SparsePush(SOME, 0.2), "mass", DIRECTED, steady=False),
+    "sparse-push-auto": Case(SparsePush(SOME, "auto"), "mass", DIRECTED, steady=False),
+    "sparse-push-wavelet-qsgd": Case(SparsePush(Qsgd(4), 0.1, Wavelet()), "mass", DIRECTED, steady=False),
+    "sparse-push-from-start": Case(FromStart(SparsePush(SOME, 0.2)), "mass", DIRECTED, steady=False),
+    "scsp": Case(Scsp(SOME, 0.2, full_rounds=4), "mass", DIRECTED, steady=False),
+    "quant-sgp": Case(QuantSgp(SOME, 0.4), "mass", {"topology": DirectedRandom(out_degree=2)}, steady=False),
+    "jwins-push": Case(JwinsPush(), "mass", DIRECTED),
+    "momentum-of-jwins": Case(Jwins(), "hull", {"optimizer": Optimizer(0.02, 0.9, nesterov=True, weight_decay=0.01)}),
+    "quasi-global-momentum": Case(Dpsgd(), "mean", {"optimizer": Optimizer(0.2, 0.9, quasi_global=True)}),
+    "quasi-global-momentum-of-sparse-push": Case(
+        SparsePush(SOME, 0.2),
+        "mass",
+        {**DIRECTED, "optimizer": Optimizer(0.2, 0.9, nesterov=True, quasi_global=True, weight_decay=0.01)},
+        steady=False,
+    ),
+    "epidemic": Case(Epidemic(), "hull", DIRECTED),
+    "ad-psgd": Case(AdPsgd(), "mean", {"topology": Redrawn(RandomMatching())}),
+    "all-reduce": Case(AllReduce(), "mean", {"topology": FullyConnected()}),
+    "local-only": Case(LocalOnly(), "everything"),
 }
 
 # 53 parameters: not a multiple of the wavelet's 16, nor of a vector register. 7 nodes of 30 samples each.
@@ -47,13 +106,13 @@ QUADRATIC = Experiment(
     seed=3,
     task=Quadratic(dimension=53, num_samples=210),
     partition=LabelShards(per_node=2),
-    topology=Redrawn(RandomRegular(degree=4), every=2),
+    topology=UNDIRECTED,
     optimizer=Optimizer(learning_rate=0.2),
 )
 
 
 def of(case: str, **changes: object) -> Experiment:
-    return replace(QUADRATIC, algorithm=CASES[case].algorithm, **changes)
+    return replace(QUADRATIC, algorithm=CASES[case].algorithm, **{**CASES[case].changes, **changes})
 
 
 def simulated(experiment: Experiment, workers: int = 1) -> Tensor:
@@ -67,6 +126,7 @@ def simulated(experiment: Experiment, workers: int = 1) -> Tensor:
 def in_blocks(experiment: Experiment, split: Sequence[Sequence[int]]) -> Tensor:
     """(n, D) models after a run in which every block is on its own: only bytes cross, as between real peers."""
     task = experiment.task.load()
+    experiment = experiment.prepared(task)
     shards = experiment.shards(task)
     x0 = task.initial_model(experiment.seed)
     codec = codec_for(experiment, task)

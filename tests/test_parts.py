@@ -1,10 +1,9 @@
-"""Transforms, selection, cut-off laws, mixing: each against a plain version of itself."""
+"""Selection, cut-off laws, mixing: each against a plain version of itself."""
 
 import numpy as np
 import pytest
-import pywt
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,57 +13,8 @@ from gossamer.core import Part, chosen, partial_average
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.kernels.mixing import weighted_sums
 from gossamer.rng import Streams
-from gossamer.transforms import Identity, Wavelet, orthogonal_families
 
 numbers = st.floats(-1e3, 1e3, width=32)
-rows = hnp.arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 300)), elements=numbers)
-families = st.sampled_from(["sym2", "haar", "db2", "db3", "sym4", "sym8", "coif1", "db10"])
-
-
-@settings(deadline=None)
-@given(rows, families, st.integers(1, 6))
-def test_a_wavelet_transform_has_an_inverse_and_keeps_lengths(x: np.ndarray, family: str, levels: int) -> None:
-    transform, tensor = Wavelet(family, levels), torch.from_numpy(x)
-    there = transform.forward(tensor)
-    size = float(np.abs(x).max(initial=1))
-    torch.testing.assert_close(transform.inverse(there), tensor, atol=3e-5 * size, rtol=0)
-    torch.testing.assert_close(there.norm(dim=1), tensor.norm(dim=1), rtol=1e-5, atol=1e-5 * size)
-
-
-@settings(deadline=None)
-@given(rows, families, st.integers(1, 5))
-@pytest.mark.filterwarnings("ignore:Level value")
-def test_a_wavelet_transform_is_that_of_pywavelets(x: np.ndarray, family: str, levels: int) -> None:
-    length = x.shape[1] >> levels << levels
-    assume(len(x) and length)
-    expected = np.concatenate(pywt.wavedec(x[0, :length].astype(float), family, "periodization", levels))
-    found = Wavelet(family, levels).forward(torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(found[0, :length], expected, atol=1e-5 * np.abs(x).max(initial=1))
-    np.testing.assert_array_equal(found[:, length:], x[:, length:])
-
-
-def test_every_family_that_is_offered_is_orthonormal() -> None:
-    x = torch.randn(1, 512, generator=torch.Generator().manual_seed(0))
-    for family in orthogonal_families():
-        transform = Wavelet(family, 2)
-        torch.testing.assert_close(transform.inverse(transform.forward(x)), x, atol=1e-4, rtol=0)
-
-
-def test_a_transform_leaves_its_input_alone() -> None:
-    x = torch.randn(2, 64)
-    before = x.clone()
-    for transform in (Wavelet(), Identity()):
-        transform.inverse(transform.forward(x))
-        assert torch.equal(x, before)
-
-
-@pytest.mark.parametrize(
-    ("family", "levels", "message"),
-    [("bior2.2", 4, "bior2.2"), ("dmey", 4, "dmey"), ("sym2", 0, "levels"), ("sym2", 99, "levels")],
-)
-def test_a_wavelet_that_would_not_do_is_refused(family: str, levels: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Wavelet(family, levels)
 
 
 @given(hnp.arrays(np.float32, st.integers(1, 60), elements=st.sampled_from([0.0, 1, 2, 3]) | numbers), st.floats(0, 1))

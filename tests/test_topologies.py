@@ -471,7 +471,7 @@ def test_a_graph_that_stays_in_pieces_is_refused_in_a_sentence(topology, advice,
         (lambda: DirectedRandom(0), "out_degree must be at least 1, 0 was given"),
         (lambda: Redrawn(RandomRegular(4), 0), "every must be at least 1, 0 was given"),
         (lambda: Redrawn(Ring()), "graph must be a random one (random-regular, small-world, erdos-renyi, "
-         "directed-random), Ring() is not"),
+         "directed-random, random-matching), Ring() is not"),
         (lambda: Cycle(()), "graphs must be at least one topology, none was given"),
         (lambda: Cycle((Ring(),), 0), "every must be at least 1, 0 was given"),
     ],

@@ -48,7 +48,7 @@ is one typed value that names all of them (experiment.py).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -100,6 +100,7 @@ class PartSpec:
     width: int | None = None  # numbers a node; None: one a parameter
     indexed: bool = False  # the sender chooses entries, and their indices travel
     drawn: Callable[[Streams, int], Tensor] | None = None  # both ends draw (B, width) `sent` from the sender's stream
+    like: str | None = None  # the entries are those of an earlier part, of this name and the same width
     levels: int = 0  # of the wavelet transform whose coefficients these are; 0: parameters, or anything else
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
     bucket: int = 0  # for integers: entries a scale; 0: one scale
@@ -151,44 +152,62 @@ State = Any  # a NamedTuple of the algorithm's own, of (B, D) and (B, 1) tensors
 class Algorithm:
     """A decentralized learning algorithm: a frozen dataclass whose fields are its hyper-parameters.
 
-    All methods are pure: they take a state and return a state. An algorithm of your own needs no registration; give
-    an instance to an `Experiment`.
+    All methods are pure: they take a state and return a state. One that is made of others, as in "SGP is push-sum over
+    D-PSGD", says so in `composition` and writes nothing else. An algorithm of your own needs no registration; give an
+    instance to an `Experiment`.
     """
+
+    pools_data: ClassVar[bool] = False  # True: one node holds all data, the baseline that is not decentralized
+
+    @property
+    def composition(self) -> "Algorithm":
+        """What the algorithm is, in terms of others."""
+        raise NotImplementedError(f"{type(self).__name__} must define this method, or `composition`")
 
     @property
     def requires(self) -> frozenset[str]:
         """What must hold, checked before the first round: "symmetric" weights, "column_stochastic" weights, a "static"
         topology, "reliable" delivery, "one_local_step" a round. Usually a plain class attribute."""
-        return frozenset()
+        return self.composition.requires
 
     @property
     def parts(self) -> Mapping[str, PartSpec]:
         """The parts of its messages, in the order in which they travel. Usually a plain class attribute."""
-        raise NotImplementedError
+        return self.composition.parts
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Algorithm":
+        """The same algorithm with what depends on the graph (a `Mixing`) or the model set; ValueError if unfit."""
+        composed = type(self).composition is not Algorithm.composition
+        return self.composition.prepare(mixing, layer_sizes) if composed else self
 
     def init(self, x0: Tensor) -> State:
         """The state of a block whose nodes start at the models x0, (B, D)."""
-        raise NotImplementedError
+        return self.composition.init(x0)
 
     def model(self, state: State) -> Tensor:
         """(B, D): where gradients are taken, and what is evaluated."""
-        raise NotImplementedError
+        return self.composition.model(state)
 
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
         """One step of each node on its own data; gradient is (B, D)."""
-        raise NotImplementedError
+        return self.composition.local_step(state, gradient, round)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         """What each node shares with its out-neighbours this round."""
-        raise NotImplementedError
+        return self.composition.send(state, round)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         """Take in what the in-neighbours shared."""
-        raise NotImplementedError
+        return self.composition.receive(state, inbox, round)
+
+    def averaging_rate(self, round: Round) -> float:
+        """By how much an exchange moves a node towards the average, x + rate * (sum_j w_ij x_j - x): what `PushSum`
+        must do to its weights. An algorithm that does not average in this form has none."""
+        return self.composition.averaging_rate(round)
 
 
 class Compressor(Protocol):
-    """What is sent in place of (B, D) numbers: fewer of them, or coarser ones. Receivers see exactly what it returns."""
+    """What is sent in place of (B, D) numbers: fewer of them, or coarser ones. Receivers see what it returns."""
 
     @property
     def spec(self) -> PartSpec:

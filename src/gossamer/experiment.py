@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
 from gossamer.algorithms import ALGORITHMS, Dpsgd
+from gossamer.compressors import COMPRESSORS, Compression
 from gossamer.core import Algorithm, Samples, Task
+from gossamer.mixing import Mixing
 from gossamer.optimizer import SCHEDULES, Optimizer, Schedule
 from gossamer.partition import PARTITIONS, Iid, Partition
 from gossamer.tasks import TASKS, Digits
-from gossamer.topologies import TOPOLOGIES, RandomRegular, Topology
+from gossamer.topologies import TOPOLOGIES, RandomRegular, Ring, Topology
+from gossamer.transforms import TRANSFORMS, LinearTransform
 
 
 class ExperimentError(ValueError):
@@ -78,8 +81,17 @@ class Experiment:
         for name in ("nodes", "rounds", "local_steps", "batch_size"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
 
-    def check(self, task: Task) -> None:
-        """Refuse what cannot run, before anything runs."""
+    def prepared(self, task: Task) -> "Experiment":
+        """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""
+        if self.algorithm.pools_data:
+            pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
+            return replace(pooled, evaluation=replace(self.evaluation, nodes="all"))
+        mixings = self._check(task)
+        with section("algorithm"):
+            algorithm = self.algorithm.prepare(mixings[0], tuple(task.layer_sizes))
+        return replace(self, algorithm=algorithm)
+
+    def _check(self, task: Task) -> list[Mixing]:
         algorithm, requires = named(self.algorithm), self.algorithm.requires
         if "symmetric" in requires and self.topology.directed:
             raise ExperimentError(
@@ -111,6 +123,7 @@ class Experiment:
         ):
             if given != "all" and given > most:
                 raise ExperimentError(f'evaluation.{key}: {given} was given, there are {most} {what}; take "all"')
+        return mixings
 
     def shards(self, task: Task) -> list[Samples]:
         """The training samples of each node."""
@@ -124,6 +137,8 @@ TABLES: dict[type, dict[str, type]] = {
     Topology: TOPOLOGIES,
     Algorithm: dict(ALGORITHMS),
     Schedule: dict(SCHEDULES),
+    Compression: dict(COMPRESSORS),
+    LinearTransform: dict(TRANSFORMS),
 }
 """What an experiment file can name, by the type of the setting."""
 

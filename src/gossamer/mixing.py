@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.linalg import norm
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh, svds
 
 from gossamer.graphs import Links
 from gossamer.rng import philox
@@ -41,6 +42,13 @@ class Mixing:
         """Of a directed graph: sender j gives 1 / (1 + outdegree_j) to itself and to each of its receivers."""
         indptr, _, senders = _entries(edges, n)
         return cls(indptr, senders, (1 / np.bincount(senders))[senders])
+
+    @classmethod
+    def with_shares(cls, edges: Links, shares: NDArray[np.float64]) -> "Mixing":
+        """Of a directed graph: sender j keeps 1 - shares[j] and divides shares[j] equally among its receivers."""
+        indptr, receivers, senders = _entries(edges, len(shares))
+        each = shares / np.maximum(np.bincount(senders) - 1, 1)
+        return cls(indptr, senders, np.where(receivers == senders, 1 - shares[senders], each[senders]))
 
     @property
     def nodes(self) -> int:
@@ -77,6 +85,18 @@ class Mixing:
     def strongly_connected(self) -> bool:
         """Does what any node sends reach every other, sooner or later?"""
         return bool(connected_components(self._matrix, connection="strong", return_labels=False) == 1)
+
+    def largest_move(self) -> float:
+        """The spectral norm of I - W: how far an exchange can move the nodes' models, against their distances."""
+        away = eye_array(self.nodes, format="csr") - self._matrix
+        return float(svds(away, k=1, return_singular_vectors=False)[0] if self.nodes > 500 else norm(away.toarray(), 2))
+
+    def smallest_eigenvalue(self) -> float:
+        """Of symmetric weights."""
+        assert self.symmetric
+        if self.nodes > 500:
+            return float(eigsh(self._matrix, k=1, which="SA", return_eigenvectors=False)[0])
+        return float(np.linalg.eigvalsh(self.dense())[0])
 
     def spectral_gap(self) -> float:
         """1 - the second largest magnitude of an eigenvalue: how fast gossip forgets where it started."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import cos, pi
 
 from gossamer.algorithms.momentum import Momentum
+from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
 from gossamer.core import Algorithm
 
 
@@ -59,6 +60,7 @@ class Optimizer:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+    quasi_global: bool = False  # momentum along the group's movement instead of the node's own gradients
     schedule: Schedule = field(default_factory=Constant)
 
     def __post_init__(self) -> None:
@@ -68,8 +70,9 @@ class Optimizer:
             raise ValueError(f"momentum must be at least 0 and under 1, {self.momentum} was given")
         if not 0 <= self.weight_decay < float("inf"):
             raise ValueError(f"weight_decay must be at least 0, {self.weight_decay} was given")
-        if self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov needs a momentum over 0, 0 was given")
+        for name in ("nesterov", "quasi_global"):
+            if getattr(self, name) and self.momentum == 0:
+                raise ValueError(f"{name} needs a momentum over 0, 0 was given")
 
     def learning_rate_at(self, round: int, rounds: int) -> float:
         return self.learning_rate * self.schedule.factor(round, rounds)
@@ -78,4 +81,5 @@ class Optimizer:
         """The algorithm with this momentum and weight decay."""
         if self.momentum == 0 and self.weight_decay == 0:
             return algorithm
-        return Momentum(algorithm, self.momentum, self.nesterov, self.weight_decay)
+        kind = QuasiGlobalMomentum if self.quasi_global else Momentum
+        return kind(algorithm, self.momentum, self.nesterov, self.weight_decay)

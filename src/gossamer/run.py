@@ -183,14 +183,14 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
                 if run.experiment.wire.ledger:
                     _append(directory / "ledger.jsonl", simulation.ledger())
                 if simulation.round % checkpoint_every == 0 or stop_requested():
-                    _save_checkpoint(directory, simulation)
+                    _save_checkpoint(directory, run.experiment, simulation)
             if on_round is not None:
                 on_round(metrics)
             if stop_requested() and simulation.round < run.experiment.rounds:
                 raise StopRequest(run)
         run.models = simulation.models().clone()
         if directory is not None:
-            _save_checkpoint(directory, simulation)
+            _save_checkpoint(directory, run.experiment, simulation)
             _replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
             write_report(directory / "report.html", [run])
     return run
@@ -241,11 +241,11 @@ def _replace(path: Path, content: bytes) -> None:
     os.replace(partial, path)
 
 
-def _save_checkpoint(directory: Path, simulation: Simulation) -> None:
+def _save_checkpoint(directory: Path, experiment: Experiment, simulation: Simulation) -> None:
     saved = {
         "round": simulation.round,
         "totals": simulation.totals,
-        "experiment": toml.write(simulation.experiment),
+        "experiment": toml.write(experiment),
     }
     path = directory / "checkpoint.safetensors"
     partial = path.with_name(path.name + ".partial")

@@ -10,6 +10,7 @@ column stochastic: a sender divides its mass equally among itself and its receiv
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
+from typing import Literal
 
 import numpy as np
 
@@ -222,6 +223,37 @@ class DirectedRandom(Topology):
 
 
 @dataclass(frozen=True)
+class RandomMatching(Topology):
+    """Nodes in random pairs, one left over if their number is odd; connected only over time, so have it redrawn."""
+
+    random = True
+
+    def links(self, nodes: int, seed: int, draw: int) -> Links:
+        order = permutation(philox(seed, "topology", round=draw), nodes)
+        return pairs(order[: nodes // 2 * 2 : 2], order[1::2])
+
+
+_FOUR_NODE_RINGS = {
+    "a": ((0, 1), (1, 2), (2, 3), (3, 0)),
+    "b": ((1, 0), (2, 1), (3, 2), (0, 3)),
+    "c": ((0, 2), (2, 1), (1, 3), (3, 0)),
+}
+
+
+@dataclass(frozen=True)
+class FourNodeRing(Topology):
+    """The directed rings of four nodes in the Sparse-Push paper, whose senders give away 1/2, 1/3, 1/2 and 1/3."""
+
+    graph: Literal["a", "b", "c"] = "a"
+    directed = True
+
+    def at(self, nodes: int, seed: int, round: int) -> Mixing:
+        if nodes != 4:
+            raise ValueError(f"this graph has 4 nodes, {nodes} were given; take nodes = 4, or directed-ring")
+        return Mixing.with_shares(np.array(_FOUR_NODE_RINGS[self.graph]), np.array([1 / 2, 1 / 3, 1 / 2, 1 / 3]))
+
+
+@dataclass(frozen=True)
 class EdgeList(Topology):
     """The graph of a file: first line the number of nodes, then a line "i j" a link."""
 
@@ -301,6 +333,8 @@ TOPOLOGIES: dict[str, type[Topology]] = {
     "one-peer-exponential": OnePeerExponential,
     "directed-ring": DirectedRing,
     "directed-random": DirectedRandom,
+    "random-matching": RandomMatching,
+    "four-node-ring": FourNodeRing,
     "edge-list": EdgeList,
     "redrawn": Redrawn,
     "cycle": Cycle,

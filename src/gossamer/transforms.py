@@ -1,10 +1,12 @@
 """Linear, orthonormal maps of a model's flat vector: where a change of the model is concentrated in few numbers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import pywt
+import scipy.fft
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -12,8 +14,23 @@ from torch import Tensor
 from gossamer.kernels import wavelet
 
 
+class LinearTransform:
+    """A `core.Transform`: a linear, orthonormal map of each row, (B, D) -> (B, D), and its inverse."""
+
+    @property
+    def levels(self) -> int:
+        """Of the wavelet transform that it is, for `PartSpec.levels`; 0: it is none."""
+        return 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def inverse(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Identity:
+class Identity(LinearTransform):
     """The parameters themselves."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -24,7 +41,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Wavelet:
+class Wavelet(LinearTransform):
     """Discrete wavelet transform of the flat vector, periodized, so that D numbers give D coefficients.
 
     The first floor(D / 2^levels) * 2^levels entries are transformed; the few that remain pass through.
@@ -45,6 +62,30 @@ class Wavelet:
 
     def inverse(self, x: Tensor) -> Tensor:
         return torch.from_numpy(wavelet.inverse(x.contiguous().numpy(), self.levels, *_filters(self.family)))
+
+
+@dataclass(frozen=True)
+class Fourier(LinearTransform):
+    """Discrete cosine transform (type II) of the flat vector: frequencies, in real numbers and as many as parameters.
+
+    A row at a time, since SciPy may take several rows of a block together and does not promise the same bits then.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _each_row(scipy.fft.dct, x)
+
+    def inverse(self, x: Tensor) -> Tensor:
+        return _each_row(scipy.fft.idct, x)
+
+
+TRANSFORMS: dict[str, type[LinearTransform]] = {"identity": Identity, "wavelet": Wavelet, "fourier": Fourier}
+
+
+def _each_row(transform: Callable[..., NDArray[np.float32]], x: Tensor) -> Tensor:
+    out = np.empty(x.shape, np.float32)
+    for row, target in zip(x.numpy(), out, strict=True):
+        target[:] = transform(row, norm="ortho")
+    return torch.from_numpy(out)
 
 
 @cache

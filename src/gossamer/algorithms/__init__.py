@@ -1,8 +1,20 @@
 """The algorithms, one paper a file. `ALGORITHMS` lists those that an experiment file can name."""
 
+from gossamer.algorithms.baselines import AdPsgd, AllReduce, Centralized, Epidemic, LocalOnly
+from gossamer.algorithms.choco import Choco
+from gossamer.algorithms.d2 import D2
+from gossamer.algorithms.dcd_psgd import DcdPsgd
+from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
+from gossamer.algorithms.ecd_psgd import EcdPsgd
+from gossamer.algorithms.from_start import FromStart
+from gossamer.algorithms.gradient_tracking import GradientTracking
 from gossamer.algorithms.jwins import Jwins
+from gossamer.algorithms.jwins_push import JwinsPush
 from gossamer.algorithms.momentum import Momentum
+from gossamer.algorithms.push import QuantSgp, Scsp, Sgp, SparsePush
+from gossamer.algorithms.push_sum import PushSum
+from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
 from gossamer.algorithms.random_sampling import RandomSampling
 from gossamer.core import Algorithm
 
@@ -10,6 +22,49 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "dpsgd": Dpsgd,
     "random-sampling": RandomSampling,
     "jwins": Jwins,
+    "choco": Choco,
+    "deep-squeeze": DeepSqueeze,
+    "d2": D2,
+    "sgp": Sgp,
+    "sparse-push": SparsePush,
+    "scsp": Scsp,
+    "quant-sgp": QuantSgp,
+    "dcd-psgd": DcdPsgd,
+    "ecd-psgd": EcdPsgd,
+    "gradient-tracking": GradientTracking,
+    "ad-psgd": AdPsgd,
+    "epidemic": Epidemic,
+    "all-reduce": AllReduce,
+    "centralized": Centralized,
+    "local-only": LocalOnly,
+    "jwins-push": JwinsPush,
+    "push-sum": PushSum,
+    "from-start": FromStart,
 }
 
-__all__ = ["ALGORITHMS", "Dpsgd", "Jwins", "Momentum", "RandomSampling"]
+__all__ = [
+    "ALGORITHMS",
+    "D2",
+    "AdPsgd",
+    "AllReduce",
+    "Centralized",
+    "Choco",
+    "DcdPsgd",
+    "DeepSqueeze",
+    "Dpsgd",
+    "EcdPsgd",
+    "Epidemic",
+    "FromStart",
+    "GradientTracking",
+    "Jwins",
+    "JwinsPush",
+    "LocalOnly",
+    "Momentum",
+    "PushSum",
+    "QuantSgp",
+    "QuasiGlobalMomentum",
+    "RandomSampling",
+    "Scsp",
+    "Sgp",
+    "SparsePush",
+]

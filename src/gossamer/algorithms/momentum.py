@@ -3,8 +3,8 @@
 As in torch.optim.SGD: g <- g + decay * x;  v <- beta * v + g;  step with v, or with g + beta * v (Nesterov).
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ class Momentum(Algorithm):
     @property
     def parts(self) -> dict[str, core.PartSpec]:
         return dict(self.inner.parts)
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Momentum":
+        return replace(self, inner=self.inner.prepare(mixing, layer_sizes))
 
     def init(self, x0: Tensor) -> State:
         return State(self.inner.init(x0), torch.zeros_like(x0))

@@ -55,6 +55,7 @@ class Block:
         self.nodes = nodes
         self.algorithm = experiment.optimizer.around(experiment.algorithm)
         self.state: State = self.algorithm.init(x0)
+        self.before_send = x0
         self._batches = [
             Batches(shard, experiment.batch_size, experiment.seed, node)
             for shard, node in zip(shards, nodes, strict=True)
@@ -81,6 +82,7 @@ class Block:
             self._check_finite(loss, number)
             self.state = self.algorithm.local_step(self.state, gradient, round)
             losses += loss / self.experiment.local_steps
+        self.before_send = self.algorithm.model(self.state)  # what full sharing would send
         message, self.state = self.algorithm.send(self.state, round)
         return message, losses
 

@@ -23,7 +23,7 @@ def codec_for(experiment: Experiment, task: Task) -> wire.Codec:
     parts, coding = experiment.algorithm.parts, experiment.wire.index_coding
     contexts = None
     if coding == "range":
-        contexts = wire.wavelet_contexts(task.layer_sizes, max(spec.levels for spec in parts.values()))
+        contexts = wire.wavelet_contexts(task.layer_sizes, max((spec.levels for spec in parts.values()), default=0))
     return wire.Codec(parts, sum(task.layer_sizes), experiment.seed, index_coding=coding, contexts=contexts)
 
 
@@ -55,7 +55,8 @@ class Board:
         for name, spec in algorithm.parts.items():
             width = d if spec.width is None else spec.width
             values = shared(n, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
-            messages[name] = Part(values, shared(n, width, dtype=torch.bool) if spec.indexed or spec.drawn else None)
+            marked = spec.indexed or spec.drawn or spec.like
+            messages[name] = Part(values, shared(n, width, dtype=torch.bool) if marked else None)
         return cls(
             messages=messages,
             state=map_tensors(algorithm.init(models), moved),
@@ -94,7 +95,7 @@ class BlockHost:
     def outgoing(self, round: int) -> None:
         message, self.board.losses[self.rows] = self.block.outgoing(round)
         self._count(message)
-        if self.experiment.wire.mode == "encode":
+        if self.experiment.wire.mode == "encode" and message:
             message = self._through_bytes(message, round)
         for name, part in message.items():
             target = self.board.messages[name]
@@ -122,8 +123,8 @@ class BlockHost:
 
     def _count(self, message: Message) -> None:
         sizes = [list(parts.values()) for parts in self.codec.num_bytes(message)]
-        self.board.num_bytes[self.rows] = torch.tensor(sizes)
-        full = self.full_codec.num_bytes({"x": Part(self.block.models())})
+        self.board.num_bytes[self.rows] = torch.tensor(sizes, dtype=torch.int64).view(len(self.nodes), -1, 3)
+        full = self.full_codec.num_bytes({"x": Part(self.block.before_send)})
         self.board.full_bytes[self.rows] = torch.tensor([parts["x"].total for parts in full])
         for column, name in enumerate(self.experiment.wire.compare):
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)

@@ -27,9 +27,8 @@ class Simulation:
     """An experiment under way. `step` runs a round and returns its metrics; close it, or use it in a `with`."""
 
     def __init__(self, experiment: Experiment, workers: int | None = None):
-        self.experiment = experiment
         self.task: Task = experiment.task.load()
-        experiment.check(self.task)
+        self.experiment = experiment = experiment.prepared(self.task)
         self._shards = experiment.shards(self.task)
         self.round = 0  # rounds that are complete
         self.totals = {"sent": 0, "full": 0}  # bytes so far, all nodes and links
@@ -128,12 +127,12 @@ class Simulation:
         """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
         mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round)
         copies = torch.from_numpy(mixing.num_receivers)
-        frames = wire.Codec.frame_bytes * int(copies.sum())
+        frames = wire.Codec.frame_bytes * int(copies.sum()) if self._board.messages else 0
         parts = (self._board.num_bytes * copies[:, None, None]).sum(0)
         now = dict(zip(KINDS, parts.sum(0).tolist(), strict=True))
         now["header"] += frames
         self.totals["sent"] += sum(now.values())
-        self.totals["full"] += int((self._board.full_bytes * copies).sum()) + frames
+        self.totals["full"] += int(((self._board.full_bytes + wire.Codec.frame_bytes) * copies).sum())
         compared = (self._board.reference_bytes * copies[:, None]).sum(0).tolist()
         return {
             **{f"bytes_{kind}": num_bytes for kind, num_bytes in now.items()},

@@ -121,13 +121,16 @@ def count_symbols(symbols: Bytes, counts: Counts) -> None:
 
 @njit(cache=True)
 def unpack_levels(symbols: Bytes, num_bits: int, levels: Levels) -> bool:
-    """The integers of symbols; False if the places behind the last one are not zero."""
+    """The integers of symbols; False if a symbol has more in it than the integers."""
     group = 8 // num_bits
     for i in range(levels.size):
         digit = (i64(symbols[i // group]) >> (num_bits * (i % group))) & ((1 << num_bits) - 1)
         levels[i] = 2 * digit - 1 if num_bits == 1 else digit - (1 << (num_bits - 1))
-    used = levels.size - group * (symbols.size - 1)
-    return symbols.size == 0 or i64(symbols[-1]) >> (num_bits * used) == 0
+    beyond = 0
+    for i in range(symbols.size):
+        used = min(group, levels.size - group * i)
+        beyond |= i64(symbols[i]) >> (num_bits * used)
+    return beyond == 0
 
 
 @njit(cache=True)

@@ -24,6 +24,7 @@ def warm() -> None:
         }
         for codec in (Codec(parts, WIDTH, seed=0), Codec(parts, WIDTH, seed=0, index_coding="range")):
             codec.decode(codec.encode(message, sender=0, round=0))
+            codec.num_bytes(message)
 
 
 def _message(*shares: float) -> Message:

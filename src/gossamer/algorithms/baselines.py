@@ -1,0 +1,109 @@
+"""What every comparison needs: no sharing, all-reduce, one node with all the data, pairs, and epidemics.
+
+AD-PSGD: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018: nodes average with
+one other at a time; here all are paired at random every round. Epidemic learning: De Vos et al., "Epidemic learning:
+boosting decentralized learning with randomized communication", NeurIPS 2023 (EL-Local): every node sends its model to
+a few random others and takes the plain mean of its own and of those that came.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from gossamer.algorithms.dpsgd import Dpsgd, State
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
+
+
+@dataclass(frozen=True)
+class LocalOnly(Algorithm):
+    """Every node trains alone; nothing is sent."""
+
+    requires = frozenset[str]()
+    parts = dict[str, PartSpec]()
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0)
+
+    def model(self, state: State) -> Tensor:
+        return state.x
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        return State(state.x - round.learning_rate * gradient)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        return {}, state
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        return state
+
+
+@dataclass(frozen=True)
+class Centralized(Algorithm):
+    """One node with all the data, and as many samples a step as all nodes together would take."""
+
+    pools_data = True
+
+    @property
+    def composition(self) -> LocalOnly:
+        return LocalOnly()
+
+
+@dataclass(frozen=True)
+class AllReduce(Algorithm):
+    """Every node averages with all others; bytes are those of direct links, n - 1 messages a node."""
+
+    @property
+    def composition(self) -> Dpsgd:
+        return Dpsgd()
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "AllReduce":
+        if len(mixing.senders) != mixing.nodes**2:
+            raise ValueError("all-reduce needs a link between any two nodes; take topology fully-connected")
+        return self
+
+
+@dataclass(frozen=True)
+class AdPsgd(Algorithm):
+    """Average with one random other node a round."""
+
+    @property
+    def composition(self) -> Dpsgd:
+        return Dpsgd()
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "AdPsgd":
+        if np.diff(mixing.indptr).max() > 2:
+            raise ValueError("ad-psgd averages pairs of nodes; take topology random-matching, redrawn every round")
+        return self
+
+
+@dataclass(frozen=True)
+class Epidemic(Algorithm):
+    """Send the model to a few random nodes; take the plain mean of what comes."""
+
+    requires = frozenset[str]()
+    parts = {"x": PartSpec()}
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Epidemic":
+        if np.unique(mixing.num_receivers).size > 1:
+            raise ValueError(
+                "epidemic sends to the same number of others from every node; "
+                "take topology directed-random or random-regular, redrawn every round"
+            )
+        return self
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0)
+
+    def model(self, state: State) -> Tensor:
+        return state.x
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        return State(state.x - round.learning_rate * gradient)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        return {"x": Part(state.x)}, state
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        return State(inbox.sum("x") / inbox.coverage("x"))  # all weights are equal, so the quotient is the plain mean

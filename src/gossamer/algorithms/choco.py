@@ -1,0 +1,73 @@
+"""CHOCO-SGD: gossip the compressed difference between a model and what its neighbours believe it to be.
+
+Koloskova, Stich, Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed communication",
+ICML 2019, Algorithm 2, in its memory-efficient form (Algorithm 6): T is a transform (the identity in the paper),
+
+    q_i = C[T(x_i) - xh_i],  xh_i <- xh_i + q_i            send q_i
+    s_i <- s_i + sum_j w_ij q_j                            so that s_i = sum_j w_ij xh_j
+    x_i <- x_i + gamma T^-1(s_i - xh_i)
+
+Here s_i - xh_i is kept instead of s_i. It goes to 0 with the nodes' differences, and so does its rounding, while that
+of s_i, a sum over the whole run, would move the models for ever by a little. The replicas xh start at 0 as in the
+paper. `FromStart` makes them start at the common initial model, which saves the rounds in which the whole model would
+have to be told.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.algorithms import rates
+from gossamer.compressors import Compression, TopK
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+from gossamer.transforms import Identity, LinearTransform
+
+
+class State(NamedTuple):
+    x: Tensor  # model (B, D)
+    replica: Tensor  # xh, what neighbours believe T(x) to be (B, D)
+    gap: Tensor  # s - xh, from the own replica to the weighted average of the neighbours' (B, D)
+
+
+@dataclass(frozen=True)
+class Choco(Algorithm):
+    """Gossip compressed differences to replicas that the neighbours keep."""
+
+    compressor: Compression = TopK(0.1)
+    rate: rates.Rate = "auto"  # gamma
+    transform: LinearTransform = Identity()
+
+    requires = frozenset({"symmetric", "static", "reliable"})
+
+    def __post_init__(self) -> None:
+        rates.check(self.rate)
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {"q": replace(self.compressor.spec, levels=self.transform.levels)}
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Choco":
+        return replace(self, rate=rates.resolve(self.rate, self.compressor, mixing, layer_sizes, caution=2))
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0, torch.zeros_like(x0), torch.zeros_like(x0))
+
+    def model(self, state: State) -> Tensor:
+        return state.x
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        return state._replace(x=state.x - round.learning_rate * gradient)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        q = self.compressor(self.transform.forward(state.x) - state.replica, round)
+        return {"q": q}, state._replace(replica=state.replica + q.values)
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        gap = state.gap + (inbox.sum("q") - inbox.own("q"))
+        return State(state.x + self.averaging_rate(round) * self.transform.inverse(gap), state.replica, gap)
+
+    def averaging_rate(self, round: Round) -> float:
+        assert not isinstance(self.rate, str), "the rate is set by prepare"
+        return self.rate

@@ -1,0 +1,82 @@
+"""DeepSqueeze: share the compressed model, and add what compression lost to the next message.
+
+Tang et al., "DeepSqueeze: decentralization meets error-compensated compression", 2019, Algorithm 1:
+
+    v_i = x_i + d_i,  send C[v_i],  d_i = v_i - C[v_i]
+    x_i <- x_i + eta * sum_j (w_ij - 1[i = j]) C[v_j]
+
+x_i being the model after the local steps. T, a transform, is the identity in the paper. With `full_rounds` the last so
+many rounds of the run share everything, average plainly and take no gradient steps: the second phase of SCSP.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.algorithms import rates
+from gossamer.compressors import Compression, TopK
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen
+from gossamer.transforms import Identity, LinearTransform
+
+
+class State(NamedTuple):
+    x: Tensor  # model (B, D)
+    error: Tensor  # d, what compression has kept back, of T(x) (B, D)
+
+
+@dataclass(frozen=True)
+class DeepSqueeze(Algorithm):
+    """Share compressed models with error feedback."""
+
+    compressor: Compression = TopK(0.1)
+    rate: rates.Rate = "table"  # eta
+    transform: LinearTransform = Identity()
+    full_rounds: int = 0  # at the end of the run, of plain averaging
+
+    requires = frozenset({"symmetric"})
+
+    def __post_init__(self) -> None:
+        rates.check(self.rate)
+        if self.full_rounds < 0:
+            raise ValueError(f"full_rounds must be at least 0, {self.full_rounds} was given")
+        if self.full_rounds and not self.compressor.spec.indexed:
+            raise ValueError("full_rounds needs a compressor that chooses entries, such as top-k, to send all of them")
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {"v": replace(self.compressor.spec, levels=self.transform.levels)}
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "DeepSqueeze":
+        return replace(self, rate=rates.resolve(self.rate, self.compressor, mixing, layer_sizes, caution=8))
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0, torch.zeros_like(x0))
+
+    def model(self, state: State) -> Tensor:
+        return state.x
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        if self.at_the_end(round):
+            return state
+        return state._replace(x=state.x - round.learning_rate * gradient)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        x = self.transform.forward(state.x)
+        if self.at_the_end(round):
+            return {"v": chosen(x, torch.ones_like(x, dtype=torch.bool))}, state
+        v = x + state.error
+        compressed = self.compressor(v, round)
+        return {"v": compressed}, state._replace(error=v - compressed.values)
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        step = self.transform.inverse(inbox.sum("v") - inbox.own("v"))
+        return state._replace(x=state.x + self.averaging_rate(round) * step)
+
+    def averaging_rate(self, round: Round) -> float:
+        assert not isinstance(self.rate, str), "the rate is set by prepare"
+        return 1.0 if self.at_the_end(round) else self.rate
+
+    def at_the_end(self, round: Round) -> bool:
+        return round.number >= round.total - self.full_rounds

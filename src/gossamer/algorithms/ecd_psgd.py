@@ -1,0 +1,56 @@
+"""ECD-PSGD: extrapolation compression, for unbiased compressors.
+
+Tang et al., "Communication compression for decentralized training", NeurIPS 2018, Algorithm 2, t = 1, 2, ...:
+
+    x_i' = sum_j w_ij xt_j - lr g_i
+    z_i = (1 - t/2) x_i + (t/2) x_i'                       send C[z_i]
+    xt_j <- (1 - 2/t) xt_j + (2/t) C[z_j]                  every neighbour's estimate of x_j
+
+Estimates enter only through s_i = sum_j w_ij xt_j, which follows the same recursion.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from gossamer.compressors import Compression, Qsgd
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+
+
+class State(NamedTuple):
+    x: Tensor  # model (B, D)
+    average: Tensor  # s, the weighted average of the estimates, own included (B, D)
+    step: Tensor  # lr * gradient of this round (B, D)
+
+
+@dataclass(frozen=True)
+class EcdPsgd(Algorithm):
+    """Extrapolation compression: estimates whose noise dies out with time."""
+
+    compressor: Compression = Qsgd(bits=8)
+
+    requires = frozenset({"symmetric", "static", "reliable", "one_local_step"})
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {"z": self.compressor.spec}
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0, x0, x0 - x0)  # all start at one model, and the weights at a node sum to 1
+
+    def model(self, state: State) -> Tensor:
+        return state.x
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        return state._replace(step=round.learning_rate * gradient)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        t = round.number + 1
+        x = state.average - state.step
+        z = self.compressor((1 - t / 2) * state.x + t / 2 * x, round)
+        return {"z": z}, state._replace(x=x)
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        t = round.number + 1
+        return state._replace(average=(1 - 2 / t) * state.average + 2 / t * inbox.sum("z"))

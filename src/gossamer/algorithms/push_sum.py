@@ -1,0 +1,59 @@
+"""Push-sum: any algorithm that averages, on directed graphs.
+
+Kempe, Dobra, Gehrke, "Gossip-based computation of aggregate information", FOCS 2003; for learning, Assran et al.,
+"Stochastic gradient push for distributed deep learning", ICML 2019. On a directed graph a sender knows only to how many
+it sends, so the weights of a sender sum to 1 and those at a receiver do not: averaging gives every node a different
+share of the total. Each node therefore averages a number u, 1 at the start, in the very same way, and x / u is free of
+the share. The sums of x and of u over all nodes are conserved by every exchange.
+
+    gradient at z_i = x_i / u_i;  x as in the wrapped algorithm;  u_i <- u_i + eta * sum_j (w_ij - 1[i = j]) u_j
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer import core
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
+
+
+class State(NamedTuple):
+    inner: core.State  # the wrapped algorithm's; its model is x
+    u: Tensor  # push-sum weight (B, 1), float64: it is one number, and its mass must not drift
+
+
+@dataclass(frozen=True)
+class PushSum(Algorithm):
+    """Any averaging algorithm on directed graphs."""
+
+    inner: Algorithm
+
+    @property
+    def requires(self) -> frozenset[str]:
+        return self.inner.requires - {"symmetric"} | {"column_stochastic"}
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {**self.inner.parts, "u": PartSpec(width=1, values="float64")}
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "PushSum":
+        return replace(self, inner=self.inner.prepare(mixing, layer_sizes))
+
+    def init(self, x0: Tensor) -> State:
+        return State(self.inner.init(x0), torch.ones(len(x0), 1, dtype=torch.float64))
+
+    def model(self, state: State) -> Tensor:
+        return self.inner.model(state.inner) / state.u.float()
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        return state._replace(inner=self.inner.local_step(state.inner, gradient, round))
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        message, inner = self.inner.send(state.inner, round)
+        return {**message, "u": Part(state.u)}, state._replace(inner=inner)
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        u = state.u + self.inner.averaging_rate(round) * (inbox.sum("u") - inbox.own("u"))
+        return State(self.inner.receive(state.inner, inbox, round), u)

@@ -1,0 +1,68 @@
+"""How far to move towards an average of compressed messages: the step size that compression allows."""
+
+from functools import cache
+from itertools import pairwise
+from math import exp, log
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from gossamer.compressors import Compression
+from gossamer.core import Round
+from gossamer.rng import Streams, philox
+
+Rate = float | Literal["table", "auto"]
+
+# Sparse-Push, section 5: eta by the fraction that top-K keeps.
+_TABLE = ((0.001, 0.001), (0.01, 0.005), (0.1, 0.01), (0.5, 0.08), (1.0, 1.0))
+
+
+def check(rate: Rate) -> None:
+    if isinstance(rate, (int, float)) and not 0 < rate <= 1:
+        raise ValueError(f'rate must be over 0 and at most 1, "table" or "auto", {rate} was given')
+
+
+def resolve(rate: Rate, compressor: Compression, mixing: Any, layer_sizes: tuple[int, ...], caution: float) -> float:
+    """The number that a rate stands for, on this graph (a `Mixing`) and for a model of these layers."""
+    if isinstance(rate, (int, float)):
+        return float(rate)
+    fraction, energy = kept(compressor, layer_sizes)
+    return from_table(fraction) if rate == "table" else automatic(energy, mixing, caution)
+
+
+@cache
+def kept(compressor: Compression, layer_sizes: tuple[int, ...]) -> tuple[float, float]:
+    """What a compressor keeps of a normally distributed vector: the fraction of its entries, and of its square norm.
+
+    The latter after the best scaling, the square of the cosine between the two, so that it is 1 / (1 + omega) for an
+    unbiased compressor. Measured on one vector: that needs no formula, and holds for a compressor of one's own too.
+    """
+    width = sum(layer_sizes)
+    normal = np.random.Generator(philox(0, "normal vector")).standard_normal((1, width), dtype=np.float32)
+    x = torch.from_numpy(normal)
+    part = compressor(x, Round(0, 0.0, Streams(0, [0], 0), layer_sizes=layer_sizes))
+    fraction = 1.0 if part.sent is None else part.sent.double().mean().item()
+    cosine = torch.nn.functional.cosine_similarity(x.double(), part.values.double()).item()
+    return fraction, cosine**2
+
+
+def from_table(fraction: float) -> float:
+    """The rate of the Sparse-Push paper for a kept fraction; between its entries, interpolated on logarithmic axes."""
+    fraction = min(max(fraction, _TABLE[0][0]), 1.0)
+    for (low, rate_low), (high, rate_high) in pairwise(_TABLE):
+        if fraction <= high:
+            share = (log(fraction) - log(low)) / (log(high) - log(low))
+            return exp(log(rate_low) + share * (log(rate_high) - log(rate_low)))
+    raise AssertionError("the table ends at 1")
+
+
+def automatic(energy: float, mixing: Any, caution: float) -> float:
+    """A rate for a compressor that keeps this share of a vector's square norm, on this graph.
+
+    1 without compression. With it, what was lost comes back later, and the exchange must not have moved too far by
+    then: gossip with CHOCO or with error feedback is stable up to a rate of about energy / |I - W|. A caution of 2
+    stays under half of that. Error feedback, which never forgets what it lost, leaves a disagreement that grows with
+    the rate, and wants more. Found by trying ten compressors on two graphs: docs/decisions/0002-averaging-rates.md.
+    """
+    return float(energy / (energy + caution * (1 - energy) * mixing.largest_move()))

@@ -1,0 +1,58 @@
+"""What is sent in place of a vector: fewer of its entries, or coarser ones, or both.
+
+A compression C is a frozen dataclass whose fields are its settings. It chooses entries and coarsens what it chose, and
+what it returns is exactly what receivers see. Its promise, over its own chance and up to float32's rounding, for rows
+of `width` numbers, buckets of n:
+
+    kind           E |C(x) - x|^2 <= (1 - delta) |x|^2   and, if unbiased, E C(x) = x and E |C(x) - x|^2 <= omega |x|^2
+    everything     unbiased      omega = 0
+    top-k          contraction   delta = k / width
+    layerwise      contraction   delta = the least k / size of any layer
+    random-k       contraction   delta = k / width
+    threshold      contraction   delta = 0: if nothing is over the threshold, nothing is sent
+    bfloat16       contraction   delta = 1 - 1 / 257^2
+    quantize       contraction   delta = 4 s^2 / (4 s^2 + n - 1), levels -s .. s
+     stochastic    unbiased      omega = (sqrt(1 + (n - 1) / s^2) - 1) / 2
+    qsgd, max      unbiased      the same
+    qsgd, l2       unbiased      omega = n / (4 s^2) if n <= 4 s^2, else sqrt(n) / s - 1
+    sign           contraction   delta = 1 / n
+    chain          contraction   delta = the product of the two (the second's, if that is under 0)
+"""
+
+from gossamer.compressors.chain import Chain
+from gossamer.compressors.coarse import BFloat16, Qsgd, Quantize, Sign
+from gossamer.compressors.compression import Compression, Kind
+from gossamer.compressors.selection import count, largest, random_entries
+from gossamer.compressors.sparse import Everything, LayerwiseTopK, RandomK, Threshold, TopK
+
+COMPRESSORS: dict[str, type[Compression]] = {
+    "everything": Everything,
+    "top-k": TopK,
+    "layerwise-top-k": LayerwiseTopK,
+    "random-k": RandomK,
+    "threshold": Threshold,
+    "bfloat16": BFloat16,
+    "quantize": Quantize,
+    "qsgd": Qsgd,
+    "sign": Sign,
+    "chain": Chain,
+}
+
+__all__ = [
+    "COMPRESSORS",
+    "BFloat16",
+    "Chain",
+    "Compression",
+    "Everything",
+    "Kind",
+    "LayerwiseTopK",
+    "Qsgd",
+    "Quantize",
+    "RandomK",
+    "Sign",
+    "Threshold",
+    "TopK",
+    "count",
+    "largest",
+    "random_entries",
+]

@@ -1,0 +1,225 @@
+"""The papers' recursions, one matrix row a node, in plain NumPy: nothing here uses the code under test.
+
+Only chance is shared: which entries and fractions are drawn comes from the nodes' streams.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pywt
+from numpy.typing import NDArray
+
+from gossamer.algorithms.cutoff import PAPER_LAW
+from gossamer.compressors import count, random_entries
+from gossamer.rng import Streams
+
+Matrix = NDArray[np.float64]
+
+
+class Problem(NamedTuple):
+    x: Matrix  # (n, D) at the start
+    gradient: Callable[[Matrix], Matrix]
+    lr: float
+    local_steps: int
+    weights: list[Matrix]  # W of each round
+    seed: int
+
+    def descend(self, x: Matrix) -> Matrix:
+        for _ in range(self.local_steps):
+            x = x - self.lr * self.gradient(x)
+        return x
+
+    def streams(self, t: int) -> Streams:
+        return Streams(self.seed, range(len(self.x)), t)
+
+
+def top(x: Matrix, fraction: float) -> Matrix:
+    """The largest entries of each row, the others 0."""
+    k = count(fraction, x.shape[1])
+    return np.where(abs(x) >= np.sort(abs(x), axis=1)[:, -k, None], x, 0)
+
+
+def quantized(x: Matrix, bits: int) -> Matrix:
+    """Each row rounded to multiples of its largest entry / (2^(bits-1) - 1)."""
+    scale = abs(x).max(1, keepdims=True) / (2 ** (bits - 1) - 1)
+    return np.round(x / np.where(scale, scale, 1)) * scale
+
+
+def wavelet_matrix(d: int) -> Matrix:
+    """sym2, 4 levels, periodized, of the first multiple of 16 entries; the others stay."""
+    n = d // 16 * 16
+    matrix = np.eye(d)
+    columns = [np.concatenate(pywt.wavedec(e, "sym2", mode="periodization", level=4)) for e in np.eye(n)]
+    matrix[:n, :n] = np.stack(columns, axis=1)
+    return matrix
+
+
+def dpsgd(p: Problem) -> Matrix:
+    x = p.x
+    for w in p.weights:
+        x = w @ p.descend(x)
+    return x
+
+
+def random_sampling(p: Problem) -> Matrix:
+    x, (n, d) = p.x, p.x.shape
+    for t, w in enumerate(p.weights):
+        x = p.descend(x)
+        m = random_entries(p.streams(t), 0.3, d).numpy()
+        x = np.stack([x[i] + sum(w[i, j] * m[j] * (x[j] - x[i]) for j in range(n)) for i in range(n)])
+    return x
+
+
+def jwins(p: Problem) -> Matrix:
+    x, v, (n, d) = p.x, np.zeros_like(p.x), p.x.shape
+    transform = wavelet_matrix(d)
+    for t, w in enumerate(p.weights):
+        start, x = x @ transform.T, p.descend(x)
+        c = x @ transform.T
+        alpha = PAPER_LAW.draw(p.streams(t)).numpy()[:, 0]
+        m = np.stack([top(abs(v + c - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
+        y = np.stack([c[i] + sum(w[i, j] * m[j] * (c[j] - c[i]) for j in range(n)) for i in range(n)])
+        x, v = y @ transform, v * ~m + y - start
+    return x
+
+
+def choco(p: Problem) -> Matrix:
+    x, xh = p.x, np.zeros_like(p.x)
+    for w in p.weights:
+        x = p.descend(x)
+        xh = xh + top(x - xh, 0.3)
+        x = x + 0.4 * (w - np.eye(len(w))) @ xh
+    return x
+
+
+def choco_in_the_wavelet_domain_from_the_start(p: Problem) -> Matrix:
+    x, transform = p.x, wavelet_matrix(p.x.shape[1])
+    xh = x @ transform.T
+    for w in p.weights:
+        x = p.descend(x)
+        q = top(x @ transform.T - xh, 0.3)
+        k = count(0.3, x.shape[1])
+        xh = xh + np.sign(q) * abs(q).sum(1, keepdims=True) / k
+        x = x + 0.4 * (w - np.eye(len(w))) @ xh @ transform
+    return x
+
+
+def deep_squeeze(p: Problem) -> Matrix:
+    x, d = p.x, np.zeros_like(p.x)
+    for w in p.weights:
+        x = p.descend(x)
+        c = top(x + d, 0.3)
+        d = x + d - c
+        x = x + 0.2 * (w - np.eye(len(w))) @ c
+    return x
+
+
+def d2(p: Problem) -> Matrix:
+    w = p.weights[0]
+    before, g_before = p.x, p.gradient(p.x)
+    x = w @ (p.x - p.lr * g_before)
+    for _ in p.weights[1:]:
+        g = p.gradient(x)
+        x, before, g_before = w @ (2 * x - before - p.lr * g + p.lr * g_before), x, g
+    return x
+
+
+def gradient_tracking(p: Problem) -> Matrix:
+    x, g = p.x, p.gradient(p.x)
+    y = g
+    for w in p.weights:
+        x = w @ (x - p.lr * y)
+        g_next = p.gradient(x)
+        y, g = w @ y + g_next - g, g_next
+    return x
+
+
+def dcd_psgd(p: Problem) -> Matrix:
+    x, w = p.x, p.weights[0]
+    for _ in p.weights:
+        x = x + quantized(w @ x - p.lr * p.gradient(x) - x, 8)
+    return x
+
+
+def ecd_psgd(p: Problem) -> Matrix:
+    x, estimate, w = p.x, p.x, p.weights[0]
+    for t in range(1, len(p.weights) + 1):
+        x_next = w @ estimate - p.lr * p.gradient(x)
+        z = quantized((1 - t / 2) * x + t / 2 * x_next, 8)
+        estimate, x = (1 - 2 / t) * estimate + 2 / t * z, x_next
+    return x
+
+
+def sgp(p: Problem) -> Matrix:
+    x, u = p.x, np.ones((len(p.x), 1))
+    for w in p.weights:
+        for _ in range(p.local_steps):
+            x = x - p.lr * p.gradient(x / u)
+        x, u = w @ x, w @ u
+    return x / u
+
+
+def sparse_push(p: Problem, full_rounds: int = 0) -> Matrix:
+    x, d, u = p.x, np.zeros_like(p.x), np.ones((len(p.x), 1))
+    for t, w in enumerate(p.weights):
+        if t >= len(p.weights) - full_rounds:
+            x, u = w @ x, w @ u
+            continue
+        for _ in range(p.local_steps):
+            x = x - p.lr * p.gradient(x / u)
+        c = top(x + d, 0.3)
+        d = x + d - c
+        away = 0.2 * (w - np.eye(len(w)))
+        x, u = x + away @ c, u + away @ u
+    return x / u
+
+
+def scsp(p: Problem) -> Matrix:
+    return sparse_push(p, full_rounds=4)
+
+
+def quant_sgp(p: Problem) -> Matrix:
+    x, xh, u = p.x, np.zeros_like(p.x), np.ones((len(p.x), 1))
+    for w in p.weights:
+        for _ in range(p.local_steps):
+            x = x - p.lr * p.gradient(x / u)
+        xh = xh + top(x - xh, 0.3)
+        away = 0.4 * (w - np.eye(len(w)))
+        x, u = x + away @ xh, u + away @ u
+    return x / u
+
+
+def quasi_global_momentum(p: Problem) -> Matrix:
+    x, m = p.x, np.zeros_like(p.x)
+    for w in p.weights:
+        start = x
+        for _ in range(p.local_steps):
+            x = x - p.lr * (0.9 * m + p.gradient(x))
+        x = w @ x
+        m = 0.9 * m + 0.1 * (start - x) / (p.lr * p.local_steps)
+    return x
+
+
+def epidemic(p: Problem) -> Matrix:
+    x = p.x
+    for w in p.weights:
+        heard = (w > 0).astype(float)
+        x = heard @ p.descend(x) / heard.sum(1, keepdims=True)
+    return x
+
+
+def jwins_push(p: Problem) -> Matrix:
+    """Each coefficient has its own column-stochastic matrix: the graph's share of what is sent, the rest stays."""
+    (n, d), transform = p.x.shape, wavelet_matrix(p.x.shape[1])
+    c, u, v = p.x @ transform.T, np.ones((n, d)), np.zeros((n, d))
+    for t, w in enumerate(p.weights):
+        start = c / u
+        for _ in range(p.local_steps):
+            c = c - p.lr * p.gradient((c / u) @ transform) @ transform.T
+        alpha = PAPER_LAW.draw(p.streams(t)).numpy()[:, 0]
+        m = np.stack([top(abs(v + c / u - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
+        share = np.where(m, np.clip(np.floor((u - 1 / 4) * 16 + 0.01), 0, 127) / 16 / u, 0)  # of the mass that moves
+        c, u = w @ (share * c) + (1 - share) * c, w @ (share * u) + (1 - share) * u
+        v = v * ~m + c / u - start
+    return (c / u) @ transform

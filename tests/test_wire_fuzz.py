@@ -1,0 +1,102 @@
+"""No bytes from outside may do harm: seeded mutations; tests/fuzz/fuzz_wire.py --seconds makes coverage-guided ones."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuzz import fuzz_wire
+from gossamer.wire import frame as frames
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_seed_corpus_is_what_this_version_of_the_format_writes():
+    assert fuzz_wire.corpus() == fuzz_wire.seeds()
+
+
+def test_every_seed_is_a_message():
+    assert all(fuzz_wire.one_input(data) is not None for data in fuzz_wire.corpus().values())
+
+
+def test_mutated_messages_are_messages_or_wire_errors():
+    decoded, tried = fuzz_wire.run_mutations(40)
+    assert 0 < decoded < tried
+
+
+edits = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=6)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(fuzz_wire.corpus().values())), edits, st.integers(0, 40), st.binary(max_size=6))
+def test_what_hypothesis_makes_of_messages_are_messages_or_wire_errors(data, edits, cut, tail):
+    mutated = bytearray(data[: len(data) - cut] + tail)
+    for offset, byte in edits:
+        if len(mutated) > 2:
+            mutated[2 + offset % (len(mutated) - 2)] = byte
+    fuzz_wire.one_input(mutated)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(fuzz_wire.CODECS) - 1), st.binary(max_size=200))
+def test_any_bytes_are_a_message_or_a_wire_error(number, data):
+    fuzz_wire.one_input(bytes([number, 0]) + data)
+    fuzz_wire.one_input(bytes([number, 2]) + data)
+
+
+def test_every_byte_of_a_frame_is_under_the_checksum():
+    frame = fuzz_wire.corpus()["3-frame"][2:]
+    codec = fuzz_wire.CODECS[3]
+    for offset in range(len(frame)):
+        damaged = bytes([*frame[:offset], frame[offset] ^ 16, *frame[offset + 1 :]])
+        with pytest.raises(frames.WireError):
+            codec.decode(damaged)
+
+
+def test_no_kernel_reads_or_writes_outside_of_its_buffers():
+    """As plain Python every access is checked, and -W error makes an overflow an error as well."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "tests/fuzz/fuzz_wire.py", "--mutations", "4"],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "nothing but WireError otherwise" in run.stdout
+
+
+def test_nothing_is_compiled_once_the_codec_is_warm():
+    """Workers fork from a warm process; a kernel compiled in each of them would cost seconds."""
+    script = """
+import numba, sys
+from gossamer import wire
+wire.warm()
+kernels = [value for name, module in sys.modules.items() if name.startswith("gossamer.kernels.")
+           for value in vars(module).values() if isinstance(value, numba.core.dispatcher.Dispatcher)]
+before = [len(kernel.signatures) for kernel in kernels]
+sys.path.insert(0, "tests")
+from fuzz import fuzz_wire
+for data in fuzz_wire.corpus().values():
+    assert fuzz_wire.one_input(data) is not None
+assert before == [len(kernel.signatures) for kernel in kernels], "a kernel was compiled"
+"""
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_nothing_from_outside_is_unpickled_or_evaluated():
+    forbidden = re.compile(
+        r"^\s*(import|from) +(pickle|cloudpickle|dill|marshal|shelve|joblib)\b"
+        r"|torch\.load\(|allow_pickle=True|(?<![.\w])(eval|exec)\(",
+        re.MULTILINE,
+    )
+    for path in (ROOT / "src").rglob("*.py"):
+        if "cifar" not in path.name:  # CIFAR is published as pickles; its reader allows arrays and nothing else
+            assert not forbidden.search(path.read_text()), f"{path} unpickles or evaluates something"

@@ -1,0 +1,147 @@
+"""Each kernel of value coding against its twin in plain Python, on inputs that Hypothesis makes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wire_twins as twins
+from gossamer.kernels import bits, huffman, symbols
+from gossamer.kernels.bits import PADDING
+from test_wire_kernels import few, masks, padded, seeds, written
+
+
+@st.composite
+def histograms(draw):
+    """Counts of 256 symbols: none, one, a few, flat ones and ones that fall off steeply."""
+    counts = np.zeros(256, np.int64)
+    chosen = draw(st.lists(st.integers(0, 255), unique=True, max_size=256))
+    base = draw(st.sampled_from([1.0, 1.05, 1.3, 1.62, 2.0]))
+    largest = draw(st.integers(1, 10**6))
+    for i, symbol in enumerate(chosen):
+        counts[symbol] = max(1, int(largest / base**i))
+    return counts
+
+
+@few
+@given(histograms())
+def test_huffman_codes_and_tables_are_those_of_the_twin(counts):
+    lengths, num_bytes = huffman.code_histogram(counts)
+    assert lengths.tolist() == twins.code_lengths(counts)
+    table = twins.table_coding(counts, lengths.tolist())
+    assert num_bytes == len(table) + -(-int((lengths * counts).sum()) // 8)
+    assert written(lambda out: huffman.write_table(counts, lengths, out, 0), len(table)) == table
+    found = np.empty(256, np.uint8)
+    at, lone = huffman.read_table(padded(table), 0, len(table), found)
+    assert at == len(table)
+    assert found.tolist() == lengths.tolist()
+    assert (lone >= 0) == (np.count_nonzero(counts) <= 1)
+    assert huffman.read_table(padded(table), 0, len(table) - 1, found) == (-1, -1)
+
+
+@few
+@given(histograms(), st.integers(0, 200), seeds)
+def test_symbols_are_coded_and_read_as_by_the_twin(counts, count, seed):
+    if np.count_nonzero(counts) < 2:
+        counts[[3, 200]] += 1
+    lengths, _ = huffman.code_histogram(counts)
+    found = np.random.default_rng(seed).choice(np.flatnonzero(counts), count).astype(np.uint8)
+    coding = twins.symbols_coding(found.tolist(), lengths.tolist())
+    data = twins.to_bytes(coding)
+    assert written(lambda out: huffman.write_symbols(found, lengths, out, 0), len(data)) == data
+    again = np.empty_like(found)
+    assert huffman.read_symbols(padded(data), 0, len(data), lengths, again) == len(data)
+    np.testing.assert_array_equal(again, found)
+    if data:
+        assert huffman.read_symbols(padded(data), 0, len(data) - 1, lengths, again) == -1
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=40))
+def test_no_table_is_taken_whose_codes_are_not_a_full_set(data):
+    lengths = np.empty(256, np.uint8)
+    at, lone = huffman.read_table(padded(data), 0, len(data), lengths)
+    assert at <= len(data)
+    if at >= 0 and lone < 0:
+        assert sum(2.0 ** -int(length) for length in lengths if length) == 1
+
+
+@few
+@given(masks(), seeds, st.sampled_from([16, 32]))
+def test_floats_split_into_symbols_and_rests(mask, seed, num_bits):
+    numbers = np.random.default_rng(seed).integers(0, 2**num_bits, mask.size, dtype=np.uint32)
+    counts = np.empty(256, np.int64)
+    symbols.count_float_symbols(numbers, bits.pack(mask), num_bits, counts)
+    sent = numbers[mask == 1]
+    expected = [twins.float_symbol(int(word), num_bits) for word in sent]
+    assert counts.tolist() == np.bincount(expected, minlength=256).tolist() if expected else not counts.any()
+    rests = b"".join(twins.float_rest(int(word), num_bits) for word in sent)
+    found, out = np.empty(sent.size, np.uint8), np.zeros(len(rests) + PADDING, np.uint8)
+    symbols.split_floats(sent, num_bits, found, out, 0)
+    assert found.tolist() == expected
+    assert out[: len(rests)].tobytes() == rests
+    joined = np.empty_like(sent)
+    symbols.join_floats(found, out, 0, num_bits, joined)
+    np.testing.assert_array_equal(joined, sent)
+
+
+@few
+@given(masks(), seeds, st.integers(1, 8))
+def test_levels_group_into_symbols(mask, seed, num_bits):
+    random = np.random.default_rng(seed)
+    top = 1 << (num_bits - 1)
+    levels = random.integers(-top, top, mask.size) if num_bits > 1 else random.choice([-1, 1], mask.size)
+    levels = levels.astype(np.int16)
+    sent = levels[mask == 1]
+    expected = twins.level_symbols(sent, num_bits)
+    found = np.zeros(len(expected), np.uint8)
+    assert symbols.pack_levels(levels, bits.pack(mask), num_bits, found)
+    assert found.tolist() == expected
+    counts = np.empty(256, np.int64)
+    symbols.count_symbols(found, counts)
+    np.testing.assert_array_equal(counts, np.bincount(found, minlength=256))
+    again = np.empty_like(sent)
+    assert symbols.unpack_levels(found, num_bits, again)
+    np.testing.assert_array_equal(again, sent)
+    width = num_bits * (8 // num_bits)
+    stream = [bit for symbol in expected for bit in twins.number_bits(symbol, width)]
+    out = np.zeros(len(stream) // 8 + 1 + PADDING, np.uint8)
+    symbols.write_raw(found, width, out, 0)
+    assert twins.to_bits(out)[: len(stream)] == stream
+    raw = np.empty_like(found)
+    out[-(-sent.size * num_bits // 8) :] = 255
+    symbols.read_raw(out, 0, width, sent.size * num_bits, raw)
+    np.testing.assert_array_equal(raw, found)
+
+
+@pytest.mark.parametrize(("num_bits", "level"), [(1, 0), (1, 2), (1, -3), (2, 2), (4, -9), (8, 128), (8, -129)])
+def test_levels_of_too_many_bits_are_seen(num_bits, level):
+    levels = np.array([1, level, 1], np.int16)
+    assert not symbols.pack_levels(levels, np.array([7], np.uint64), num_bits, np.zeros(3, np.uint8))
+
+
+@few
+@given(st.integers(0, 300), st.integers(1, 100), seeds)
+def test_levels_times_scales(count, bucket, seed):
+    random = np.random.default_rng(seed)
+    levels = random.integers(-128, 128, count).astype(np.int16)
+    scales = random.standard_normal(-(-count // bucket)).astype(np.float32)
+    numbers = np.empty(count, np.float32)
+    symbols.scale_levels(levels, scales, bucket, numbers)
+    np.testing.assert_array_equal(numbers, levels.astype(np.float32) * scales.repeat(bucket)[:count])
+
+
+def test_the_plans_of_values_are_their_histograms_and_sizes():
+    random = np.random.default_rng(1)
+    mask = np.array([0xF0F0F0F0F0F0F0F0, 0xFFFFFFFFFFFFFFFF], np.uint64)
+    numbers = random.standard_normal(128).astype(np.float32).view(np.uint32)
+    num_bytes, counts, lengths = symbols.plan_floats(numbers, mask, 32, 96)
+    coded_lengths, coded_bytes = huffman.code_histogram(counts)
+    assert counts.sum() == 96
+    assert num_bytes == coded_bytes + 3 * 96
+    assert lengths.tolist() == coded_lengths.tolist()
+    levels = random.integers(-8, 8, 128).astype(np.int16)
+    num_bytes, counts, lengths, found, fits = symbols.plan_levels(levels, mask, 4, 96)
+    assert fits
+    assert found.size == counts.sum() == 48
+    assert num_bytes == huffman.code_histogram(counts)[1]

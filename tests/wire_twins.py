@@ -1,0 +1,264 @@
+"""The coders of the wire format again, in plain Python and NumPy, slowly and without tricks.
+
+Written from docs/wire-format.md and not from the kernels. Streams are lists of bits, the first one first.
+"""
+
+import heapq
+
+import numpy as np
+
+BLOCK = 512
+
+
+def to_bytes(bits):
+    return np.packbits(np.array(bits, np.uint8), bitorder="little").tobytes()
+
+
+def to_bits(data):
+    return np.unpackbits(np.frombuffer(bytes(data), np.uint8), bitorder="little").tolist()
+
+
+def number_bits(number, length):
+    """Lowest bit first."""
+    return [number >> i & 1 for i in range(length)]
+
+
+def gaps_of(positions, start=0):
+    return [b - a - 1 for a, b in zip([start - 1, *positions[:-1]], positions, strict=True)] if len(positions) else []
+
+
+def gamma(gap):
+    length = (gap + 1).bit_length() - 1
+    return [0] * length + [1] + number_bits(gap + 1 - (1 << length), length)
+
+
+def rice(gap, r):
+    return [0] * (gap >> r) + [1] + number_bits(gap & ((1 << r) - 1), r)
+
+
+def gamma_coding(positions):
+    return [bit for gap in gaps_of(positions) for bit in gamma(gap)]
+
+
+def rice_coding(positions, r):
+    return [bit for gap in gaps_of(positions) for bit in rice(gap, r)]
+
+
+class Reader:
+    """Takes bits off a stream; IndexError at its end."""
+
+    def __init__(self, bits):
+        self.bits, self.at = bits, 0
+
+    def take(self, length):
+        if self.at + length > len(self.bits):
+            raise IndexError
+        self.at += length
+        return sum(bit << i for i, bit in enumerate(self.bits[self.at - length : self.at]))
+
+    def zeros(self):
+        count = 0
+        while self.take(1) == 0:
+            count += 1
+        return count
+
+    def gamma(self):
+        length = self.zeros()
+        return (1 << length) + self.take(length) - 1
+
+    def rice(self, r):
+        return (self.zeros() << r) + self.take(r)
+
+    def gap(self, r):
+        return self.gamma() if r is None else self.rice(r)
+
+
+def read_gaps(bits, count, width, r=None):
+    """Positions and how many bits they took; None if they are not right."""
+    reader, position, positions = Reader(bits), -1, []
+    try:
+        for _ in range(count):
+            position += reader.gap(r) + 1
+            if position >= width:
+                return None
+            positions.append(position)
+    except IndexError:
+        return None
+    return positions, reader.at
+
+
+def mode_of(mode):
+    """Whether the zeros are listed, and the Rice parameter (None: Elias-gamma), of modes from 3 on."""
+    inverted = mode >= 10
+    r = mode - (10 if inverted else 3)
+    return inverted, r or None
+
+
+def block_coding(block, mode):
+    length = len(block)
+    if mode < 2:
+        assert sum(block) == (0, length)[mode]
+        return []
+    if mode == 2:
+        return list(block)
+    inverted, r = mode_of(mode)
+    listed = [i for i, bit in enumerate(block) if bit != inverted] + [length]
+    return [bit for gap in gaps_of(listed) for bit in (gamma(gap) if r is None else rice(gap, r))]
+
+
+def blocks_coding(mask):
+    """Bits of a mask, each block in the mode that is shortest with its own bits, of equals the lowest."""
+    bits, before, modes = [], 0, []
+    for start in range(0, len(mask), BLOCK):
+        block = [int(bit) for bit in mask[start : start + BLOCK]]
+        length, ones = len(block), sum(block)
+        if ones in (0, length):
+            allowed = [0 if ones == 0 else 1]
+        else:
+            allowed = [2, *(range(10, 16) if 2 * ones > length else range(3, 10))]
+        coded = {mode: block_coding(block, mode) for mode in allowed}
+        mode = min(allowed, key=lambda mode: (len(coded[mode]) + (1 if mode == before else 5), mode))
+        bits += ([1] if mode == before else [0, *number_bits(mode, 4)]) + coded[mode]
+        before = mode
+        modes.append(mode)
+    return bits, modes
+
+
+def read_blocks(bits, width):
+    """A mask and how many bits it took; None if they are not right."""
+    reader, mode, mask = Reader(bits), 0, []
+    try:
+        for start in range(0, width, BLOCK):
+            length = min(BLOCK, width - start)
+            if not reader.take(1):
+                mode = reader.take(4)
+            if mode < 2:
+                mask += [mode] * length
+            elif mode == 2:
+                mask += [reader.take(1) for _ in range(length)]
+            else:
+                inverted, r = mode_of(mode)
+                block, position = [int(inverted)] * length, -1
+                while (position := position + reader.gap(r) + 1) < length:
+                    block[position] = int(not inverted)
+                if position > length:
+                    return None
+                mask += block
+    except IndexError:
+        return None
+    return mask, reader.at
+
+
+def code_lengths(counts):
+    """Huffman code lengths: the two lightest are joined, leaves before nodes and older before newer ones."""
+    weights = {symbol: int(count) for symbol, count in enumerate(counts) if count}
+    lengths = [0] * 256
+    if len(weights) < 2:
+        return lengths
+    while True:
+        order = sorted(weights, key=lambda symbol: (weights[symbol], symbol))
+        heap = [(weights[symbol], 0, i, [symbol]) for i, symbol in enumerate(order)]
+        heapq.heapify(heap)
+        lengths, made = [0] * 256, 0
+        while len(heap) > 1:
+            a, b = heapq.heappop(heap), heapq.heappop(heap)
+            for symbol in a[3] + b[3]:
+                lengths[symbol] += 1
+            made += 1
+            heapq.heappush(heap, (a[0] + b[0], 1, made, a[3] + b[3]))
+        if max(lengths) <= 12:
+            return lengths
+        weights = {symbol: weight // 2 + 1 for symbol, weight in weights.items()}
+
+
+def table_coding(counts, lengths):
+    """The bytes of a table of code lengths."""
+    present = [symbol for symbol in range(256) if counts[symbol]] or [255]
+    low, high = present[0], present[-1]
+    bits, before = [], 8
+    if low < high:
+        for length in lengths[low : high + 1]:
+            change = length - before
+            bits += {0: [0], -1: [1, 0, 0], 1: [1, 0, 1]}.get(change, [1, 1, *number_bits(length, 4)])
+            before = length
+    return bytes([low, high]) + to_bytes(bits)
+
+
+def codes_of(lengths):
+    """Each symbol's code as bits in the order in which they are written."""
+    code, before, codes = 0, 0, {}
+    for length, symbol in sorted((length, symbol) for symbol, length in enumerate(lengths) if length):
+        code <<= length - before
+        codes[symbol] = number_bits(code, length)[::-1]
+        code, before = code + 1, length
+    return codes
+
+
+def symbols_coding(symbols, lengths):
+    codes = codes_of(lengths)
+    return [bit for symbol in symbols for bit in codes.get(symbol, [])]
+
+
+def float_symbol(word, num_bits):
+    return word >> (num_bits - 9) & 255
+
+
+def float_rest(word, num_bits):
+    sign, fraction = word >> (num_bits - 1), word & ((1 << (num_bits - 9)) - 1)
+    return (sign << (num_bits - 9) | fraction).to_bytes((num_bits - 8) // 8, "little")
+
+
+def level_symbols(levels, num_bits):
+    group = 8 // num_bits
+    digits = [(level + 1) // 2 if num_bits == 1 else level + 2 ** (num_bits - 1) for level in map(int, levels)]
+    return [
+        sum(digit << (num_bits * i) for i, digit in enumerate(digits[start : start + group]))
+        for start in range(0, len(digits), group)
+    ]
+
+
+class Model:
+    """What the range coder expects of the next entry of a mask."""
+
+    def __init__(self, count, width):
+        self.fast = self.start = count * 2**22 // width
+        self.slow, self.met = {}, {}
+
+    def probability(self, context):
+        mean = (self.slow.get(context, self.start) + self.fast) // 128
+        return min(max(mean, 32), 65536 - 32)
+
+    def learn(self, context, bit):
+        met, slow = self.met.get(context, 0), self.slow.get(context, self.start)
+        rate = 256 if met == 255 else 131072 // (2 * met + 3)
+        self.met[context] = min(met + 1, 255)
+        self.slow[context] = slow + ((2**22 - slow) * rate >> 16) if bit else slow - (slow * rate >> 16)
+        self.fast += (2**22 - self.fast) >> 4 if bit else -(self.fast >> 4)
+
+
+def range_coding(mask, contexts):
+    model, low, high, out = Model(sum(mask), len(mask)), 0, 2**32 - 1, bytearray()
+    for bit, context in zip(mask, contexts, strict=True):
+        middle = low + ((high - low) >> 16) * model.probability(context)
+        low, high = (low, middle) if bit else (middle + 1, high)
+        model.learn(context, bit)
+        while low >> 24 == high >> 24:
+            out.append(low >> 24)
+            low, high = low << 8 & 0xFFFFFFFF, high << 8 & 0xFFFFFFFF | 255
+    return bytes(out) + (bytes([(low >> 24) + 1]) if low else b"")
+
+
+def read_range(data, contexts, count):
+    model, low, high, mask = Model(count, len(contexts)), 0, 2**32 - 1, []
+    rest = iter(data)
+    code = int.from_bytes(bytes(next(rest, 0) for _ in range(4)), "big")
+    for context in contexts:
+        middle = low + ((high - low) >> 16) * model.probability(context)
+        bit = int(code <= middle)
+        low, high = (low, middle) if bit else (middle + 1, high)
+        model.learn(context, bit)
+        mask.append(bit)
+        while low >> 24 == high >> 24:
+            low, high = low << 8 & 0xFFFFFFFF, high << 8 & 0xFFFFFFFF | 255
+            code = code << 8 & 0xFFFFFFFF | next(rest, 0)
+    return mask
