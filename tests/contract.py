@@ -61,7 +61,7 @@ CASES = {
     "dpsgd": Case(Dpsgd(), "mean"),
     "random-sampling": Case(RandomSampling(budget=0.3), "hull"),
     "jwins": Case(Jwins(), "hull"),
-    "jwins-at-20-percent": Case(Jwins(budget=0.2), "hull"),
+    "jwins-with-a-budget": Case(Jwins(budget=0.6), "hull"),
     "jwins-without-wavelet": Case(Jwins(wavelet=False), "hull"),
     "jwins-without-accumulation": Case(Jwins(accumulate=False), "hull"),
     "jwins-without-randomized-cutoff": Case(Jwins(randomize=False), "hull"),

@@ -10,8 +10,7 @@ import numpy as np
 import pywt
 from numpy.typing import NDArray
 
-from gossamer.algorithms.cutoff import PAPER_LAW
-from gossamer.compressors import count, random_entries
+from gossamer.compressors import random_entries
 from gossamer.rng import Streams
 
 Matrix = NDArray[np.float64]
@@ -36,8 +35,16 @@ class Problem(NamedTuple):
 
 def top(x: Matrix, fraction: float) -> Matrix:
     """The largest entries of each row, the others 0."""
-    k = count(fraction, x.shape[1])
+    k = max(1, int(fraction * x.shape[1] + 0.5))
     return np.where(abs(x) >= np.sort(abs(x), axis=1)[:, -k, None], x, 0)
+
+
+FRACTIONS = [0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0]
+
+
+def fractions(p: Problem, t: int) -> Matrix:
+    """JWINS' cut-off of each node: one of seven, equally likely."""
+    return np.array(FRACTIONS)[(p.streams(t).uniform("cutoff").numpy()[:, 0] * 7).astype(int)]
 
 
 def quantized(x: Matrix, bits: int) -> Matrix:
@@ -71,17 +78,29 @@ def random_sampling(p: Problem) -> Matrix:
     return x
 
 
-def jwins(p: Problem) -> Matrix:
+def jwins(p: Problem, wavelet: bool = True, accumulate: bool = True, randomize: bool = True) -> Matrix:
     x, v, (n, d) = p.x, np.zeros_like(p.x), p.x.shape
-    transform = wavelet_matrix(d)
+    transform = wavelet_matrix(d) if wavelet else np.eye(d)
     for t, w in enumerate(p.weights):
         start, x = x @ transform.T, p.descend(x)
         c = x @ transform.T
-        alpha = PAPER_LAW.draw(p.streams(t)).numpy()[:, 0]
+        alpha = fractions(p, t) if randomize else np.full(n, np.mean(FRACTIONS))
         m = np.stack([top(abs(v + c - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
         y = np.stack([c[i] + sum(w[i, j] * m[j] * (c[j] - c[i]) for j in range(n)) for i in range(n)])
-        x, v = y @ transform, v * ~m + y - start
+        x, v = y @ transform, (v * ~m + y - start if accumulate else 0 * v)
     return x
+
+
+def jwins_without_wavelet(p: Problem) -> Matrix:
+    return jwins(p, wavelet=False)
+
+
+def jwins_without_accumulation(p: Problem) -> Matrix:
+    return jwins(p, accumulate=False)
+
+
+def jwins_without_randomized_cutoff(p: Problem) -> Matrix:
+    return jwins(p, randomize=False)
 
 
 def choco(p: Problem) -> Matrix:
@@ -99,7 +118,7 @@ def choco_in_the_wavelet_domain_from_the_start(p: Problem) -> Matrix:
     for w in p.weights:
         x = p.descend(x)
         q = top(x @ transform.T - xh, 0.3)
-        k = count(0.3, x.shape[1])
+        k = 16  # of 53
         xh = xh + np.sign(q) * abs(q).sum(1, keepdims=True) / k
         x = x + 0.4 * (w - np.eye(len(w))) @ xh @ transform
     return x
@@ -217,7 +236,7 @@ def jwins_push(p: Problem) -> Matrix:
         start = c / u
         for _ in range(p.local_steps):
             c = c - p.lr * p.gradient((c / u) @ transform) @ transform.T
-        alpha = PAPER_LAW.draw(p.streams(t)).numpy()[:, 0]
+        alpha = fractions(p, t)
         m = np.stack([top(abs(v + c / u - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
         share = np.where(m, np.clip(np.floor((u - 1 / 4) * 16 + 0.01), 0, 127) / 16 / u, 0)  # of the mass that moves
         c, u = w @ (share * c) + (1 - share) * c, w @ (share * u) + (1 - share) * u

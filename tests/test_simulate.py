@@ -2,8 +2,9 @@
 
 import json
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,17 @@ from torch import nn
 
 import gossamer
 from contract import CASES, QUADRATIC, of
-from gossamer import Digits, Dpsgd, Experiment, Jwins, RandomSampling, Supervised, toml
+from gossamer import Digits, Dpsgd, Experiment, Jwins, Optimizer, Quadratic, RandomSampling, Steps, Supervised, toml
+from gossamer.algorithms import LocalOnly
+from gossamer.core import Message, Part, Round
+from gossamer.engines.block import NodeError
 from gossamer.engines.host import codec_for
 from gossamer.engines.simulate import Simulation
 from gossamer.engines.workers import WorkerError
 from gossamer.experiment import Evaluation, Wire
+from gossamer.partition import LabelShards
 from gossamer.run import labels
-from gossamer.topologies import Ring, Star
+from gossamer.topologies import ErdosRenyi, Redrawn, Ring, Star
 
 
 def without_times(metrics: list[dict]) -> list[dict]:
@@ -129,8 +134,12 @@ def test_the_training_loss_is_the_mean_over_nodes_and_steps() -> None:
 
 
 class Broken(nn.Linear):
+    """Takes two samples, with which it is tried, and no more."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("it is broken")
+        if len(x) > 2:
+            raise RuntimeError("it is broken")
+        return super().forward(x)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -141,6 +150,73 @@ def test_an_error_in_a_users_model_is_told_with_round_and_nodes(workers: int) ->
         gossamer.simulate(experiment, workers=workers)
     told = str(raised.value) + "".join(getattr(raised.value, "__notes__", []))
     assert f"in round 1, local step 1, of nodes 0 to {4 // workers - 1}" in told
+
+
+@dataclass(frozen=True)
+class Watched(Quadratic):
+    """Tells what it is asked."""
+
+    asked: list = field(default_factory=list)
+
+    def gradient(self, models: torch.Tensor, samples: list, seeds: list) -> tuple[torch.Tensor, torch.Tensor]:
+        self.asked.append((models.clone(), [tuple(s) for s in samples], list(seeds)))
+        return super().gradient(models, samples, seeds)
+
+
+def test_every_local_step_has_its_own_minibatch_seed_and_learning_rate() -> None:
+    task = Watched(dimension=53, num_samples=210)
+    optimizer = Optimizer(0.2, schedule=Steps(at=(1,), by=0.5))
+    gossamer.simulate(replace(QUADRATIC, algorithm=LocalOnly(), task=task, optimizer=optimizer, rounds=2), workers=1)
+    assert len(task.asked) == 4  # two rounds of two steps
+    for node in range(7):
+        assert len({samples[node] for _, samples, _ in task.asked}) == 4
+        assert len({seeds[node] for _, _, seeds in task.asked}) == 4
+    assert len(set(task.asked[0][2])) == 7
+    for (x, samples, seeds), (after, *_), rate in zip(task.asked, task.asked[1:], (0.2, 0.2, 0.1), strict=False):
+        _, gradient = QUADRATIC.task.gradient(x, [np.array(s) for s in samples], seeds)
+        torch.testing.assert_close(after, x - rate * gradient)
+
+
+def test_a_number_that_is_not_finite_stops_the_run_with_its_round() -> None:
+    experiment = replace(QUADRATIC, optimizer=Optimizer(1e25), rounds=50, evaluation=Evaluation(every=1))
+    with pytest.raises(NodeError, match=r"became (inf|nan) in round \d+; a smaller optimizer.learning_rate would help"):
+        gossamer.simulate(experiment, workers=1)
+
+
+def test_a_graph_that_cannot_be_drawn_in_a_later_round_stops_the_run_with_its_round() -> None:
+    experiment = replace(QUADRATIC, nodes=12, rounds=500, topology=Redrawn(ErdosRenyi(probability=0.13)))
+    with pytest.raises(NodeError, match=r"in round \d+, .*probability"):
+        gossamer.simulate(experiment, workers=1)
+
+
+@dataclass(frozen=True)
+class Sloppy(Jwins):
+    """Marks what is sent, and leaves the rest of the values in."""
+
+    def send(self, state: Any, round: Round) -> tuple[Message, Any]:
+        message, state = super().send(state, round)
+        return {"coefficients": Part(state.coefficients, message["coefficients"].sent)}, state
+
+
+def test_nothing_is_received_that_was_not_marked_as_sent() -> None:
+    tidy = gossamer.simulate(replace(QUADRATIC, algorithm=Jwins()))
+    assert torch.equal(gossamer.simulate(replace(QUADRATIC, algorithm=Sloppy())).models, tidy.models)
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.2, 0.37])
+@pytest.mark.parametrize("randomize", [True, False])
+def test_a_budget_is_respected_in_expectation(budget: float, randomize: bool) -> None:
+    algorithm = Jwins(budget=budget, randomize=randomize)
+    base = Experiment(algorithm=algorithm, partition=LabelShards(), rounds=40, evaluation=Evaluation(every=40))
+    shares = [gossamer.simulate(replace(base, seed=seed)).result["bytes_share_of_full"] for seed in range(3)]
+    spread = 0.0 if not randomize else (budget / 2 * (1 - budget / 2)) ** 0.5 / (3 * 40 * 16) ** 0.5
+    assert np.mean(shares) <= 1.01 * budget + 2 * spread
+    assert np.mean(shares) >= 0.93 * budget - 2 * spread
+
+
+def test_more_wavelet_levels_than_the_model_can_have_are_refused() -> None:
+    with pytest.raises(gossamer.ExperimentError, match="levels must be at most 5 for 53 parameters, 6 was given"):
+        gossamer.simulate(replace(QUADRATIC, algorithm=Jwins(levels=6)))
 
 
 def test_torch_is_left_as_it_was() -> None:

@@ -1,4 +1,5 @@
 import copy
+import random
 
 import numpy as np
 import pytest
@@ -6,11 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
+from gossamer import Experiment, simulate
 from gossamer.engines.block import Batches
 from gossamer.tasks import Digits, Quadratic, Supervised
+from gossamer.topologies import Ring
 
 
 def small_task(model: object = None, **changes: object) -> Supervised:
+    """Forty points of six numbers in three classes."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(40, 6, generator=generator), torch.arange(40) % 3
     net = model or (lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
@@ -97,16 +101,69 @@ def test_frozen_parameters_are_neither_trained_nor_shared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("changes", "words"),
     [
-        (nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "GroupNorm"),
-        (nn.Linear(6, 3).double(), "float"),
-        (nn.Flatten(), "nothing to train"),
+        ({"model": nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))}, "GroupNorm"),
+        ({"model": nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3))}, "changes in training"),
+        ({"model": nn.Linear(6, 3).double()}, r"call .float\(\)"),
+        ({"model": nn.Flatten()}, "nothing to train"),
+        ({"model": nn.Linear(7, 3)}, "the model does not take the data: RuntimeError"),
+        ({"score": lambda output, target: (output.argmax(-1) == target).float().mean()}, "one number a sample"),
+        ({"train": (torch.randn(4, 6), torch.zeros(3).long())}, "train must be two tensors of the same length"),
+        ({"test": (torch.randn(0, 6), torch.zeros(0).long())}, "test has no samples"),
+        ({"train": (np.zeros((4, 6)), np.zeros(4))}, "train must be two tensors"),
+        ({"clients": np.zeros(3)}, "clients has 3 entries and train 40 samples"),
     ],
 )
-def test_a_model_that_cannot_be_shared_is_refused_with_what_would_work(model: nn.Module, words: str) -> None:
+def test_what_does_not_fit_is_refused_before_a_run_with_what_would(changes: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        _ = small_task(model).layer_sizes
+        small_task(**changes).load()
+
+
+def test_a_users_module_is_left_alone_and_two_runs_of_it_are_the_same() -> None:
+    module = nn.Linear(6, 3)
+    before = copy.deepcopy(module.state_dict())
+    experiment = Experiment(nodes=4, rounds=3, topology=Ring(), task=small_task(module))
+    first, second = simulate(experiment, workers=1), simulate(experiment, workers=1)
+    assert torch.equal(first.models, second.models)
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def test_what_is_frozen_does_not_depend_on_torchs_own_stream() -> None:
+    def make() -> nn.Module:
+        net = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+        net[0].requires_grad_(False)
+        return net
+
+    torch.manual_seed(1)
+    one = small_task(make).module
+    torch.manual_seed(2)
+    assert torch.equal(one[0].weight, small_task(make).module[0].weight)
+
+
+class Noisy(Pairs):
+    """Augmented by whatever people use."""
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        noise = torch.rand(()).item() + np.random.rand() + random.random()
+        return self.x[i] + noise, int(self.y[i])
+
+
+def test_augmentation_is_the_same_in_any_number_of_workers() -> None:
+    tensors = small_task()
+    task = small_task(train=Noisy(*tensors.train), test=Noisy(*tensors.test))
+    experiment = Experiment(nodes=4, rounds=2, topology=Ring(), task=task)
+    one, two = simulate(experiment, workers=1), simulate(experiment, workers=2)
+    assert torch.equal(one.models, two.models)
+    assert one.result["test_loss"] == two.result["test_loss"]
+
+
+def test_labels_that_are_words_leave_a_task_without_labels() -> None:
+    class Words(Pairs):
+        def __getitem__(self, i: int) -> tuple[Tensor, str]:
+            return self.x[i], "word"
+
+    assert small_task(train=Words(*small_task().train)).labels is None
 
 
 def test_regression_has_no_labels() -> None:

@@ -22,6 +22,9 @@ class LinearTransform:
         """Of the wavelet transform that it is, for `PartSpec.levels`; 0: it is none."""
         return 0
 
+    def check(self, num_parameters: int) -> None:
+        """ValueError if the transform would leave a model of this size as it is."""
+
     def forward(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
@@ -56,6 +59,11 @@ class Wavelet(LinearTransform):
             raise ValueError(f"family must be an orthogonal wavelet ({known}), {self.family!r} was given")
         if not 1 <= self.levels <= 16:
             raise ValueError(f"levels must be from 1 to 16, {self.levels} was given")
+
+    def check(self, num_parameters: int) -> None:
+        if 2**self.levels > num_parameters:
+            most = num_parameters.bit_length() - 1
+            raise ValueError(f"levels must be at most {most} for {num_parameters} parameters, {self.levels} was given")
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.from_numpy(wavelet.forward(x.contiguous().numpy(), self.levels, *_filters(self.family)))

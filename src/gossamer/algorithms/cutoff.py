@@ -1,5 +1,6 @@
 """Randomized cut-off: what share of its coefficients a node sends is itself random, drawn anew every round."""
 
+from functools import cache
 from math import log2
 from typing import NamedTuple
 
@@ -33,22 +34,32 @@ class CutoffLaw(NamedTuple):
 _FRACTIONS = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0)
 PAPER_LAW = CutoffLaw(_FRACTIONS, (1 / 7,) * 7)  # mean 0.343
 
+_VALUE_BITS = 26.5  # of a float32 on the wire, its exponent coded; the same for full sharing
+_FRAME_BYTES = 40  # of a message besides values and indices
 
-def law_for_budget(budget: float) -> CutoffLaw:
+
+@cache
+def law_for_budget(budget: float, num_parameters: int, randomize: bool = True) -> CutoffLaw:
     """The two-point law whose messages cost, in expectation, `budget` of full sharing's bytes.
 
     Half of the budget goes into sending everything now and then (probability budget / 2), which needs no indices. The
-    other rounds send a small fraction f: f in values and at most the entropy of f in indices, against 32 bits a
-    value. The paper's laws (20 %: 1 with probability 0.1, else 0.10; 10 %: 1 with probability 0.05, else 0.05) are
-    this one, rounded.
+    other rounds send a small fraction f: f in values, and the entropy of f in indices. The paper's laws (20 %: 1 with
+    probability 0.1, else 0.10; 10 %: 1 with probability 0.05, else 0.05) are this one, rounded. Without chance it is
+    the one fraction that costs as much.
     """
+    overhead = 8 * _FRAME_BYTES / (_VALUE_BITS * num_parameters)
     if budget == 1:
         return CutoffLaw((1.0,), (1.0,))
-    everything = budget / 2
-    target = (budget - everything) / (1 - everything)
+    everything = budget / 2 if randomize else 0.0
+    target = (budget - everything) / (1 - everything) - overhead
+    if target * num_parameters < 1:
+        least = 2 * (1 / num_parameters + overhead)
+        raise ValueError(
+            f"budget {budget} leaves no room for a single of {num_parameters} parameters; take at least {least:.2g}"
+        )
     low, high = 0.0, target
     for _ in range(60):
         middle = (low + high) / 2
         index_bits = -middle * log2(middle) - (1 - middle) * log2(1 - middle)
-        low, high = (middle, high) if middle + index_bits / 32 < target else (low, middle)
-    return CutoffLaw((low, 1.0), (1 - everything, everything))
+        low, high = (middle, high) if middle + index_bits / _VALUE_BITS < target else (low, middle)
+    return CutoffLaw((low, 1.0), (1 - everything, everything)) if randomize else CutoffLaw((low,), (1.0,))

@@ -49,6 +49,7 @@ class DeepSqueeze(Algorithm):
         return {"v": replace(self.compressor.spec, levels=self.transform.levels)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "DeepSqueeze":
+        self.transform.check(sum(layer_sizes))
         return replace(self, rate=rates.resolve(self.rate, self.compressor, mixing, layer_sizes, caution=8))
 
     def init(self, x0: Tensor) -> State:

@@ -19,15 +19,15 @@ give exactly D coefficients; the paper's library pads.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer.algorithms.cutoff import PAPER_LAW, CutoffLaw, law_for_budget
 from gossamer.compressors import largest
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, Transform, chosen, partial_average
-from gossamer.transforms import Identity, Wavelet
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen, partial_average
+from gossamer.transforms import Identity, LinearTransform, Wavelet
 
 
 class State(NamedTuple):
@@ -59,13 +59,18 @@ class Jwins(Algorithm):
         return {"coefficients": PartSpec(indexed=True, levels=self.levels if self.wavelet else 0)}
 
     @cached_property
-    def transform(self) -> Transform:
+    def transform(self) -> LinearTransform:
         return Wavelet(self.family, self.levels) if self.wavelet else Identity()
 
-    @cached_property
-    def cutoff(self) -> CutoffLaw:
-        law = PAPER_LAW if self.budget is None else law_for_budget(self.budget)
-        return law if self.randomize else law.without_chance()
+    def cutoff(self, num_parameters: int) -> CutoffLaw:
+        if self.budget is not None:
+            return law_for_budget(self.budget, num_parameters, self.randomize)
+        return PAPER_LAW if self.randomize else PAPER_LAW.without_chance()
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Jwins":
+        self.transform.check(sum(layer_sizes))
+        self.cutoff(sum(layer_sizes))  # refuses a budget that is too small
+        return self
 
     def init(self, x0: Tensor) -> State:
         coefficients = self.transform.forward(x0)
@@ -80,7 +85,7 @@ class Jwins(Algorithm):
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         coefficients = self.transform.forward(state.x)
         score = coefficients - state.reference
-        sent = largest(score.abs(), self.cutoff.draw(round.rng))
+        sent = largest(score.abs(), self.cutoff(score.shape[-1]).draw(round.rng))
         reference = torch.where(sent, state.coefficients, state.reference)
         return {"coefficients": chosen(coefficients, sent)}, State(state.x, coefficients, reference)
 

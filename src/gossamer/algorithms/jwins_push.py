@@ -19,12 +19,11 @@ Which coefficients are sent is decided as in JWINS, by the accumulated change of
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gossamer.algorithms.cutoff import CutoffLaw
 from gossamer.algorithms.jwins import Jwins
 from gossamer.compressors import largest
 from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Transform
@@ -69,9 +68,9 @@ class JwinsPush(Algorithm):
     def transform(self) -> Transform:
         return self._jwins.transform
 
-    @property
-    def cutoff(self) -> CutoffLaw:
-        return self._jwins.cutoff
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "JwinsPush":
+        self._jwins.prepare(mixing, layer_sizes)
+        return self
 
     def __post_init__(self) -> None:
         _ = self._jwins  # checks the settings
@@ -88,7 +87,7 @@ class JwinsPush(Algorithm):
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         z = state.mass / state.weight
-        sent = largest((z - state.reference).abs(), self.cutoff.draw(round.rng))
+        sent = largest((z - state.reference).abs(), self._jwins.cutoff(z.shape[-1]).draw(round.rng))
         whole = ((state.weight - _KEPT) / _GRAIN + 0.01).floor()  # 0.01: a multiple stays one in spite of rounding
         grains = torch.where(sent, whole.clamp(0, _MOST), 0)
         weight = grains * _GRAIN

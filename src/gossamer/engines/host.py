@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Message, Part, PartSpec, Samples, State, Task, row_of
+from gossamer.core import Message, Part, PartSpec, Samples, State, Task, chosen, row_of
 from gossamer.engines.block import Block
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.engines.state import map_tensors, shared, tensors_of
@@ -99,10 +99,12 @@ class BlockHost:
             message = self._through_bytes(message, round)
         for name, part in message.items():
             target = self.board.messages[name]
-            target.values[self.rows] = part.values
-            if target.sent is not None:
+            if target.sent is None:
+                target.values[self.rows] = part.values
+            else:
                 assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
                 target.sent[self.rows] = part.sent
+                target.values[self.rows] = chosen(part.values, part.sent).values  # nothing travels that is not marked
 
     def incoming(self, round: int) -> None:
         mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)

@@ -32,13 +32,13 @@ class Simulation:
         self._shards = experiment.shards(self.task)
         self.round = 0  # rounds that are complete
         self.totals = {"sent": 0, "full": 0}  # bytes so far, all nodes and links
-        self._torch_before = torch.get_num_threads(), torch.get_rng_state()
-        torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
         self._evaluated = self._choose_nodes()
         self._test_samples = self._choose_test_samples()
         self._board = Board.of(experiment, self.task)
         self._num_workers = min(workers or default_workers(), experiment.nodes)
         self._workers: Workers | None = None  # started with the first round, after a resume has set the state
+        self._torch_before = torch.get_num_threads(), torch.get_rng_state()
+        torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
 
     def __enter__(self) -> "Simulation":
         return self
@@ -125,7 +125,10 @@ class Simulation:
 
     def _count_bytes(self) -> dict[str, Any]:
         """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
-        mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round)
+        try:
+            mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round)
+        except ValueError as error:  # a random graph of a later round that cannot be had
+            raise NodeError(f"in round {self.round + 1}, {error}") from error
         copies = torch.from_numpy(mixing.num_receivers)
         frames = wire.Codec.frame_bytes * int(copies.sum()) if self._board.messages else 0
         parts = (self._board.num_bytes * copies[:, None, None]).sum(0)
@@ -157,11 +160,13 @@ class Simulation:
             of_mean = list(self.task.evaluate(mean, self._test_samples))
             measured[f"{metric}_of_mean_model"] = of_mean[1]
             scores = scores or {"the mean model": of_mean}
-        for who, (loss, _) in scores.items():
-            if not isfinite(loss):
+        numbers = {"the distance between the nodes' models": measured["divergence"]}
+        for who, (loss, score) in scores.items():
+            numbers |= {f"the test loss of {who}": loss, f"the {metric} of {who}": score}
+        for what, number in numbers.items():
+            if not isfinite(number):
                 raise NodeError(
-                    f"the test loss of {who} became {loss} in round {self.round}; "
-                    "a smaller optimizer.learning_rate would help"
+                    f"{what} became {number} in round {self.round}; a smaller optimizer.learning_rate would help"
                 )
         losses, found = zip(*scores.values(), strict=True)
         return measured | {

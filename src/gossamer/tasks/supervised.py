@@ -1,5 +1,7 @@
 """A task from any torch module and any data: minibatches in, one loss out, one score a test sample."""
 
+import copy
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,17 +42,47 @@ class Supervised:
     clients: NDArray[np.int64] | None = None
 
     def load(self) -> "Supervised":
+        """The task itself, once model and data are known to fit."""
+        for name, data in (("train", self.train), ("test", self.test)):
+            if isinstance(data, tuple) and not (
+                len(data) == 2 and all(isinstance(t, Tensor) for t in data) and len(data[0]) == len(data[1])
+            ):
+                raise ValueError(f"{name} must be two tensors of the same length, inputs and targets, or a dataset")
+            if _length(data) == 0:
+                raise ValueError(f"{name} has no samples")
+        if self.clients is not None and len(self.clients) != self.num_samples:
+            raise ValueError(f"clients has {len(self.clients)} entries and train {self.num_samples} samples")
+        self._try_out()
         return self
+
+    def _try_out(self) -> None:
+        """Train and test once on a few samples, so that what does not fit is known before a run begins."""
+        if not self._parameters:
+            raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
+        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        few = np.arange(min(2, self.num_samples))
+        with torch.random.fork_rng(devices=[]):
+            try:
+                self.gradient(self.initial_model(0)[None], [few], [0])
+                inputs, targets = _fetch(self.test, few[: self.num_test_samples])
+                with torch.no_grad():
+                    shape = self.score(self.module.eval()(inputs), targets).shape
+            except Exception as error:
+                raise ValueError(f"the model does not take the data: {type(error).__name__}: {error}") from error
+        if shape != (len(targets),):
+            raise ValueError(f"score must give one number a sample, of {len(targets)} samples it gave {tuple(shape)}")
+        for name, buffer in self.module.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                raise ValueError(
+                    f"the model's buffer {name!r} changes in training, and would not be shared; leave its layer out, "
+                    "or for batch normalization take GroupNorm, or track_running_stats=False"
+                )
 
     @cached_property
     def module(self) -> nn.Module:
-        module = self.model if isinstance(self.model, nn.Module) else self.model()
-        for name, layer in module.named_modules():
-            if isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats:
-                raise ValueError(
-                    f"layer {name!r} ({type(layer).__name__}) keeps running statistics, which are not part of the "
-                    "model that nodes share; use GroupNorm, or track_running_stats=False"
-                )
+        """Where rows are put to be trained and tested; the user's own module is left alone."""
+        # Seeded, because what is not trained must be the same in every process.
+        module = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else _seeded(self.model, 0)
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
@@ -58,10 +90,7 @@ class Supervised:
 
     @cached_property
     def _parameters(self) -> list[nn.Parameter]:
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        if not parameters:
-            raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
-        return parameters
+        return [p for p in self.module.parameters() if p.requires_grad]
 
     @cached_property
     def layer_sizes(self) -> list[int]:
@@ -77,22 +106,22 @@ class Supervised:
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
-        targets = _targets(self.train)
+        try:
+            targets = _targets(self.train)
+        except (TypeError, ValueError):
+            return None  # not numbers, so only partitions that need no labels will do
         return None if targets.is_floating_point() or targets.ndim != 1 else targets.numpy().astype(np.int64)
 
     def initial_model(self, seed: int) -> Tensor:
-        if isinstance(self.model, nn.Module):
-            return _flat(self._parameters)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            return _flat([p for p in self.model().parameters() if p.requires_grad])
+        module = self.model if isinstance(self.model, nn.Module) else _seeded(self.model, seed)
+        return torch.cat([p.detach().reshape(-1) for p in module.parameters() if p.requires_grad])
 
     def gradient(self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         self.module.train()
         gradients = torch.zeros_like(models)
         losses = torch.zeros(len(models))
         for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
-            torch.default_generator.manual_seed(seed)
+            _seed_all(seed, self.train)
             self._bind(models[row], gradients[row])
             inputs, targets = _fetch(self.train, batch)
             loss = self.loss(self.module(inputs), targets)
@@ -103,6 +132,7 @@ class Supervised:
     def evaluate(self, model: Tensor, samples: Samples) -> tuple[float, float]:
         self.module.eval()
         self._bind(model, None)
+        _seed_all(0, self.test)
         loss = score = 0.0
         with torch.no_grad():
             for start in range(0, len(samples), _EVALUATION_BATCH):
@@ -122,8 +152,18 @@ class Supervised:
             start = stop
 
 
-def _flat(parameters: Sequence[nn.Parameter]) -> Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in parameters])
+def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def _seed_all(seed: int, data: Data) -> None:
+    """Seed whatever a model or the transforms of a dataset may draw from."""
+    torch.default_generator.manual_seed(seed)
+    if not isinstance(data, tuple):
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
 
 
 def _length(data: Data) -> int:
