@@ -23,13 +23,15 @@ from gossamer.algorithms import (
     Jwins,
     JwinsPush,
     LocalOnly,
+    QuantizedJwins,
     QuantSgp,
     RandomSampling,
     Scsp,
     Sgp,
+    Silk,
     SparsePush,
 )
-from gossamer.compressors import BFloat16, Chain, Qsgd, Quantize, RandomK, Sign, TopK
+from gossamer.compressors import BFloat16, Qsgd, Quantize, RandomK, TopK
 from gossamer.core import Algorithm, Part, row_of
 from gossamer.engines.block import Block
 from gossamer.engines.host import codec_for
@@ -55,7 +57,7 @@ UNDIRECTED = Redrawn(RandomRegular(degree=4), every=2)
 STATIC = {"topology": RandomRegular(degree=4)}
 DIRECTED = {"topology": Redrawn(DirectedRandom(out_degree=2), every=2)}
 ONE_STEP = {**STATIC, "local_steps": 1}
-SOME, SIGNS = TopK(0.3), Chain(TopK(0.3), Sign())
+SOME = TopK(0.3)
 
 CASES = {
     "dpsgd": Case(Dpsgd(), "mean"),
@@ -67,7 +69,7 @@ CASES = {
     "jwins-without-randomized-cutoff": Case(Jwins(randomize=False), "hull"),
     "choco": Case(Choco(SOME, 0.4), "mean", STATIC),
     "choco-auto": Case(Choco(Quantize(4)), "mean", STATIC),
-    "choco-wavelet-signs": Case(FromStart(Choco(SIGNS, 0.4, Wavelet())), "mean", STATIC),
+    "silk": Case(Silk(kept=0.3, rate=0.4), "mean", STATIC),
     "choco-bfloat16": Case(FromStart(Choco(BFloat16(), 1.0, Fourier())), "mean", STATIC),
     "deep-squeeze": Case(DeepSqueeze(SOME, 0.2), "mean"),
     "deep-squeeze-random": Case(DeepSqueeze(RandomK(0.5), "table"), "mean", steady=False),
@@ -91,6 +93,8 @@ CASES = {
         {**DIRECTED, "optimizer": Optimizer(0.2, 0.9, nesterov=True, quasi_global=True, weight_decay=0.01)},
         steady=False,
     ),
+    "jwins-8-bit": Case(QuantizedJwins(), "little", steady=False),
+    "jwins-4-bit": Case(QuantizedJwins(bits=4, bucket=16), "little", steady=False),
     "epidemic": Case(Epidemic(), "hull", DIRECTED),
     "ad-psgd": Case(AdPsgd(), "mean", {"topology": Redrawn(RandomMatching())}),
     "all-reduce": Case(AllReduce(), "mean", {"topology": FullyConnected()}),

@@ -78,17 +78,23 @@ def random_sampling(p: Problem) -> Matrix:
     return x
 
 
-def jwins(p: Problem, wavelet: bool = True, accumulate: bool = True, randomize: bool = True) -> Matrix:
-    x, v, (n, d) = p.x, np.zeros_like(p.x), p.x.shape
+def jwins(p: Problem, wavelet: bool = True, accumulate: bool = True, randomize: bool = True, bits: int = 0) -> Matrix:
+    x, v, error, (n, d) = p.x, np.zeros_like(p.x), np.zeros_like(p.x), p.x.shape
     transform = wavelet_matrix(d) if wavelet else np.eye(d)
     for t, w in enumerate(p.weights):
         start, x = x @ transform.T, p.descend(x)
         c = x @ transform.T
         alpha = fractions(p, t) if randomize else np.full(n, np.mean(FRACTIONS))
         m = np.stack([top(abs(v + c - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
-        y = np.stack([c[i] + sum(w[i, j] * m[j] * (c[j] - c[i]) for j in range(n)) for i in range(n)])
+        told = quantized(np.where(m, c + error, 0), bits) if bits else c
+        error = np.where(m, c + error - told, error)
+        y = np.stack([c[i] + sum(w[i, j] * m[j] * (told[j] - c[i]) for j in range(n)) for i in range(n)])
         x, v = y @ transform, (v * ~m + y - start if accumulate else 0 * v)
     return x
+
+
+def jwins_8_bit(p: Problem) -> Matrix:
+    return jwins(p, bits=8)
 
 
 def jwins_without_wavelet(p: Problem) -> Matrix:
@@ -112,7 +118,7 @@ def choco(p: Problem) -> Matrix:
     return x
 
 
-def choco_in_the_wavelet_domain_from_the_start(p: Problem) -> Matrix:
+def silk(p: Problem) -> Matrix:
     x, transform = p.x, wavelet_matrix(p.x.shape[1])
     xh = x @ transform.T
     for w in p.weights:

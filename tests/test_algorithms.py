@@ -17,6 +17,7 @@ from gossamer.engines.host import edges_of
 from gossamer.engines.inbox import BlockInbox
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Evaluation, ExperimentError
+from gossamer.faults import Faults, Network
 from gossamer.partition import Iid
 from gossamer.rng import Streams
 from gossamer.tasks import Digits, Quadratic
@@ -56,8 +57,9 @@ ORACLES = {
     "jwins-without-wavelet": oracles.jwins_without_wavelet,
     "jwins-without-accumulation": oracles.jwins_without_accumulation,
     "jwins-without-randomized-cutoff": oracles.jwins_without_randomized_cutoff,
+    "jwins-8-bit": oracles.jwins_8_bit,
     "choco": oracles.choco,
-    "choco-wavelet-signs": oracles.choco_in_the_wavelet_domain_from_the_start,
+    "silk": oracles.silk,
     "deep-squeeze": oracles.deep_squeeze,
     "d2": oracles.d2,
     "gradient-tracking": oracles.gradient_tracking,
@@ -111,7 +113,7 @@ class Gossip:
         for _ in range(rounds):
             round, rows = self._round(), slice(0, len(self.nodes))
             message, self.state = self.algorithm.send(self.state, round)
-            edges = edges_of(self.topology.at(len(self.nodes), 0, self.t), rows)
+            edges = edges_of(Network(self.topology, Faults(), len(self.nodes), 0, True), self.t, rows)
             self.state = self.algorithm.receive(self.state, BlockInbox(message, edges, self.nodes), round)
             self.t += 1
         return self

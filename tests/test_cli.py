@@ -5,13 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
-from gossamer import cli
+import gossamer as library
+from gossamer import cli, console
+from gossamer.engines.block import NodeError
+from gossamer.engines.workers import WorkerError
 from gossamer.recipes import RECIPES
 
 QUICK = ["--set", "task.hidden=4"]
@@ -71,6 +79,12 @@ MISTAKES = {
     "list things": "'things' is not one of 'algorithms'",
     "run jwins-digits --workers 0": "0 is not in the range",
     "run jwins-digits --set topology={name='edge-list',path='none.edges'}": "none.edges",
+    "run jwins-digits --out /proc/nope": "/proc/nope cannot be made: No such file or directory; name another directory",
+    "run jwins-digits --out broken.toml/run": "broken.toml/run cannot be made: Not a directory; name another directory",
+    f"run jwins-digits --out {'a' * 300}": "cannot be made: File name too long; name another directory",
+    "demo --out broken.toml/demo": "cannot be made: Not a directory; name another directory",
+    "run jwins-digits --set name=../up": "name must be 1 to 100 letters, digits",
+    f"run jwins-digits --set nodes={10**24}": f"{10**24} nodes cannot share 1437 samples",
 }
 
 
@@ -102,6 +116,63 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_metrics(tmp_pat
     assert "became nan in round" in done.stderr or "became inf in round" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def said_by_main(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple:
+    """The exit code of the program in this process, and what it wrote to standard error."""
+    monkeypatch.setattr(sys, "argv", ["gossamer", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (NodeError("no graph in round 7"), 1, "gossamer: no graph in round 7\n"),
+        (WorkerError("a worker died"), 1, "gossamer: a worker died\n"),
+        (OSError(None, "No space left", "run/metrics"), 1, "gossamer: run/metrics: No space left\n"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "\ngossamer: stopped; a run that had begun can be continued with: gossamer resume RUN\n",
+        ),
+    ],
+)
+def test_what_stops_a_run_is_one_sentence(
+    error: BaseException,
+    code: int,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gossamer.run.simulate", stop)
+    assert said_by_main(["run", "jwins-digits"], monkeypatch, capsys) == (code, sentence)
+
+
+def test_a_file_without_a_section_has_the_default_one_to_change(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nrounds = 1')
+    done = gossamer("run", "mine.toml", "--set", "task.hidden=2", "--set", "topology.degree=2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "runs" / "mine" / "experiment.toml").read_text()
+    assert "hidden = 2" in written
+    assert "degree = 2" in written
+
+
+@pytest.mark.parametrize("words", [["list"], ["run", "dpsgd-digits", "--rounds", "1", "--json"]])
+def test_a_reader_that_leaves_early_is_no_error(words: list[str], tmp_path: Path) -> None:
+    process = start(*words, cwd=tmp_path)
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 0
+    assert "Broken" not in errors
+    assert "Traceback" not in errors
 
 
 def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
@@ -136,13 +207,16 @@ def same_run(a: Path, b: Path) -> bool:
     return without_times(results[0]) == without_times(results[1]) and rounds[0] == rounds[1] and states[0] == states[1]
 
 
-@pytest.mark.parametrize("to_group", [True, False])
-def test_ctrl_c_saves_and_says_how_to_resume_to_the_same_result(
-    to_group: bool, tmp_path: Path, undisturbed: Path
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGINT), (os.killpg, signal.SIGTERM)],  # killpg: as a terminal does
+)
+def test_a_signal_saves_and_says_how_to_resume_to_the_same_result(
+    send: Callable, number: int, tmp_path: Path, undisturbed: Path
 ) -> None:
     process = start(*LONG, cwd=tmp_path)
     wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 5)
-    (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    send(process.pid, number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "continue with: gossamer resume run" in errors
@@ -205,12 +279,10 @@ def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path, undisturb
     run.mkdir()
     for name in ("experiment.toml", "metrics.jsonl"):
         (run / name).write_bytes((undisturbed / name).read_bytes())
-    assert "stopped before its first checkpoint" in gossamer("resume", "run", cwd=tmp_path).stderr
-    for damage in (b"", b"\xff" * 100, (undisturbed / "checkpoint.safetensors").read_bytes()[:-50]):
-        (run / "checkpoint.safetensors").write_bytes(damage)
-        resumed = gossamer("resume", "run", cwd=tmp_path)
-        assert resumed.returncode == 2
-        assert "is damaged" in resumed.stderr
+    (run / "checkpoint.safetensors").write_bytes((undisturbed / "checkpoint.safetensors").read_bytes()[:-50])
+    resumed = gossamer("resume", "run", cwd=tmp_path)
+    assert resumed.returncode == 2
+    assert "is damaged" in resumed.stderr
 
 
 def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
@@ -237,7 +309,62 @@ def test_a_report_compares_runs(undisturbed: Path, tmp_path: Path) -> None:
     done = gossamer("report", str(undisturbed), str(undisturbed), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "<svg" in (tmp_path / "report.html").read_text()
-    assert gossamer("report", str(undisturbed), cwd=tmp_path).returncode == 2  # it exists now
+    for out in ("report.html", "report.html/below", "/proc/nope"):  # the first exists now
+        assert invoke("report", str(undisturbed), "--out", str(tmp_path / out)).exit_code == 2
+
+
+@dataclass(frozen=True)
+class Mine(library.Dpsgd):
+    pass
+
+
+def test_a_run_of_ones_own_class_is_reported_and_resumed_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    library.simulate(replace(RECIPES["dpsgd-digits"](), algorithm=Mine(), rounds=1), "run", workers=1)
+    assert "Mine" in invoke("report", "run").output
+    (tmp_path / "run" / "result.json").unlink()
+    code, said = said_by_main(["resume", "run"], monkeypatch, capsys)
+    assert code == 2
+    assert "own; resume it from Python with gossamer.resume(directory, experiment)" in said
+
+
+def terminal(width: int) -> Console:
+    return Console(file=StringIO(), force_terminal=True, width=width, markup=False, emoji=False, color_system=None)
+
+
+def test_results_can_be_read_on_80_columns() -> None:
+    recipes = [RECIPES[name]() for name in ("dpsgd-digits", "random-sampling-digits", "jwins-digits")]
+    runs = [library.simulate(replace(recipe, rounds=1), workers=1) for recipe in recipes]
+    for run in runs:  # as wide as figures get
+        last = run.metrics[-1]
+        last.update(accuracy_mean=1.0, accuracy_max=1.0, bytes_values=123_456_789, seconds=12345.6)
+    screen = terminal(80)
+    screen.print(console.results_table(runs))
+    lines = [line.rstrip() for line in screen.file.getvalue().splitlines()]
+    assert "…" not in screen.file.getvalue()
+    assert [line.split()[0] for line in lines if "%" in line] == ["dpsgd", "random-sampling", "jwins"]
+    assert lines[1].split() == ["algorithm", "accuracy", "range", "values", "metadata", "total", "of", "full", "s"]
+
+
+def test_progress_shows_the_seed_without_a_thread_that_a_fork_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(80)
+    monkeypatch.setattr(console, "console", lambda: screen)
+    before = threading.active_count()
+    with console.Progress({"random-sampling": 750, "[bold]:bug:": 1}) as progress:
+        assert threading.active_count() == before
+        on_round = progress.of("random-sampling", 300, "seed 3/5")
+        on_round({"round": 150, "accuracy_mean": 0.9, "bytes_sent": 12_300_000})
+    last = screen.file.getvalue().splitlines()[-3:]
+    assert "random-sampling" in "".join(last)
+    assert "450/750 seed 3/5  accuracy 90.0%  12.3 MB" in "".join(last)
+    assert "[bold]:bug:" in "".join(last)
+
+
+def test_brackets_and_colons_in_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    done = gossamer("run", "dpsgd-digits", "--rounds", "1", *QUICK, "--out", "[red]:bug:", cwd=tmp_path)
+    assert "kept in [red]:bug:" in done.stderr
 
 
 def test_lists_name_and_describe_everything() -> None:
@@ -247,3 +374,4 @@ def test_lists_name_and_describe_everything() -> None:
         assert row["description"]
     assert {row["name"] for row in machine if row["kind"] == "recipes"} == set(RECIPES)
     assert "jwins" in invoke("list", "algorithms").output
+    assert "\n\ntopologies" in "\n".join(line.rstrip() for line in plain.splitlines())

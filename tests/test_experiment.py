@@ -1,5 +1,6 @@
 """Experiments and their files: what is read is what was written, and mistakes are explained."""
 
+import re
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,13 @@ import pytest
 import gossamer
 from gossamer import toml
 from gossamer.algorithms import Dpsgd, Jwins, RandomSampling
-from gossamer.experiment import Evaluation, Experiment, ExperimentError
+from gossamer.algorithms.baselines import Centralized
+from gossamer.experiment import Evaluation, Experiment, ExperimentError, Wire
 from gossamer.optimizer import Cosine, Optimizer, Steps
 from gossamer.partition import Dirichlet, LabelShards
 from gossamer.recipes import RECIPES
 from gossamer.tasks import Quadratic
-from gossamer.topologies import Cycle, DirectedRing, OnePeerExponential, RandomRegular, Redrawn, Ring
+from gossamer.topologies import Cycle, DirectedRing, FullyConnected, OnePeerExponential, RandomRegular, Redrawn, Ring
 
 EXPERIMENTS = [
     Experiment(),
@@ -64,7 +66,7 @@ MISTAKES = {
     "rounds='many'": "rounds: 'many' was given, it must be a whole number",
     "node=4": "node: there is no such key (did you mean nodes?); an experiment takes name, seed, ",
     "task=7": "task: a name is needed, one of digits, quadratic",
-    "optimizer.learning_rate=-1": "optimizer.learning_rate must be over 0, -1.0 was given",
+    "optimizer.learning_rate=-1": "optimizer.learning_rate must be over 0 and finite, -1.0 was given",
     "optimizer.schedule.name=steps": "optimizer.schedule.at: 'steps' needs it; it must be a list, each a whole number",
     "optimizer=3": "optimizer: 3 was given, a section is needed",
     "evaluation.samples=few": "evaluation.samples: 'few' was given, it must be a whole number or \"all\"",
@@ -74,7 +76,21 @@ MISTAKES = {
     "topology={name='redrawn'}": "topology.graph: 'redrawn' needs it; it must be one of ring, ",
     "topology.degree=-3": "topology.degree must be at least 1, -3 was given",
     "nodes.x=1": "--set nodes.x=1: nodes is a value, not a section",
-    "rounds": "--set rounds: write it as key=value",
+    "rounds": "--set rounds: write it as one key=value",
+    "rounds=3\nseed=4": "--set rounds=3 seed=4: write it as one key=value, such as algorithm.budget=0.2",
+    "name=../up": "name must be 1 to 100 letters, digits, spaces, dots, - or _, and not begin with a dot or space, ",
+    "name=.hidden": "name must be 1 to 100 letters",
+    "name=": "name must be 1 to 100 letters",
+    f"name={'a' * 101}": "name must be 1 to 100 letters",
+    "optimizer.learning_rate=inf": "optimizer.learning_rate: inf was given, it must be a finite number",
+    "optimizer.weight_decay=nan": "optimizer.weight_decay: nan was given, it must be a finite number",
+    "algorithm.budget=nan": "algorithm.budget: nan was given, it must be a finite number",
+    "optimizer.schedule={name='steps', at=[1, inf]}": "optimizer.schedule.at[1]: inf was given, it must be a finite",
+    "optimizer.schedule={name='steps', at=[-1]}": "optimizer.schedule.at must be rounds of at least 0, [-1] was given",
+    "optimizer.schedule={name='steps', at=[1], by=0}": "optimizer.schedule.by must be a number over 0, 0.0 was given",
+    "optimizer.schedule={name='cosine', final=2}": "optimizer.schedule.final must be between 0 and 1, 2.0 was given",
+    "optimizer.schedule={name='cosine', warmup=-1}": "optimizer.schedule.warmup must be at least 0, -1 was given",
+    "partition={name='dirichlet', alpha=1e300}": "partition.alpha must be at most 1e9, 1e+300 was given; the partition",
 }
 
 
@@ -101,6 +117,11 @@ IMPOSSIBLE = [
     (Experiment(topology=Cycle((Ring(), RandomRegular(degree=20)))), "topology: degree 20 needs at least 21 nodes"),
     (Experiment(nodes=3), "topology: degree 4 needs at least 5 nodes, 3 were given"),
     (Experiment(nodes=2000, topology=Ring()), "partition: 2000 nodes cannot share 1437 samples"),
+    (Experiment(nodes=10**8, topology=FullyConnected()), "partition: 100000000 nodes cannot share 1437 samples"),
+    (Experiment(nodes=10**24), "partition: 1000000000000000000000000 nodes cannot share 1437 samples"),
+    (Experiment(nodes=10**24, algorithm=Centralized()), "nodes cannot share 1437 samples"),
+    (Experiment(partition=Dirichlet(1e-300)), "take a larger alpha or fewer nodes"),
+    (Experiment(nodes=1400, topology=Ring(), partition=Dirichlet(1e9)), "take fewer nodes, or iid"),
     (Experiment(nodes=800, topology=Ring(), partition=LabelShards(per_node=2)), "partition: "),
     (Experiment(evaluation=Evaluation(samples=5000)), "evaluation.samples: 5000 was given, there are 360 test samples"),
     (Experiment(evaluation=Evaluation(nodes=17)), "evaluation.nodes: 17 was given, there are 16 nodes"),
@@ -134,6 +155,49 @@ class Fussy(Dpsgd):
 def test_what_an_algorithm_requires_is_checked(needs: str, changes: dict, words: str) -> None:
     with pytest.raises(ExperimentError, match=words):
         gossamer.simulate(replace(Experiment(algorithm=Fussy(needs=needs)), **changes))
+
+
+def test_a_requirement_that_nothing_checks_is_refused() -> None:
+    words = "algorithm: Fussy requires 'symetric', which nothing checks; an algorithm can require column_stochastic, "
+    with pytest.raises(ExperimentError, match=words):
+        gossamer.simulate(Experiment(algorithm=Fussy(needs="symetric")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "sentence"),
+    [
+        (Experiment, {"nodes": 1.0}, "nodes must be a whole number, 1.0 (float) was given"),
+        (Experiment, {"seed": True}, "seed must be a whole number, True (bool) was given"),
+        (Experiment, {"rounds": "10"}, "rounds must be a whole number, '10' (str) was given"),
+        (Experiment, {"batch_size": None}, "batch_size must be a whole number, None (NoneType) was given"),
+        (Experiment, {"name": 3}, "name must be a text, 3 (int) was given"),
+        (Experiment, {"topology": Ring}, "topology must be an instance, the class Ring was given; write Ring()"),
+        (Experiment, {"task": Quadratic}, "task must be an instance, the class Quadratic was given; write Quadratic()"),
+        (Experiment, {"task": "digits"}, "task must be an instance such as Digits(), 'digits' was given"),
+        (Experiment, {"algorithm": "jwins"}, "algorithm must be an instance such as Dpsgd(), 'jwins' was given"),
+        (Experiment, {"partition": Ring()}, "partition must be an instance such as Iid(), Ring() was given"),
+        (Experiment, {"optimizer": 0.1}, "optimizer must be an instance such as Optimizer(), 0.1 was given"),
+        (Optimizer, {"schedule": Cosine}, f"schedule must be an instance such as Cosine(), {Cosine!r} was given"),
+        (Evaluation, {"every": 2.5}, "every must be a whole number, 2.5 (float) was given"),
+        (Evaluation, {"samples": "few"}, "samples must be a whole number or \"all\", 'few' (str) was given"),
+        (Wire, {"mode": "encod"}, 'mode must be "count" or "encode", \'encod\' (str) was given'),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_refused_in_python_too(kind: type, settings: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        kind(**settings)
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b'\xef\xbb\xbfname = "\xc3\xa9t\xc3\xa9"')
+    assert toml.load(tmp_path / "mine.toml") == {"name": "été"}
+
+
+@pytest.mark.parametrize("text", ["a = = 1", "a = " + "[" * 10_000, "a = " + "9" * 10_000])
+def test_what_is_not_toml_is_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(ExperimentError, match=r"mine.toml is not a TOML file: "):
+        toml.load(tmp_path / "mine.toml")
 
 
 def test_setting_a_new_name_clears_the_settings_of_the_old_one() -> None:

@@ -1,36 +1,25 @@
-"""The command line. Results go to standard output; progress, messages and errors to standard error."""
+"""The command line. Results go to standard output; progress, messages and errors to standard error.
+
+Commands import what they need when they run: torch takes seconds, and `--help` needs none of it.
+"""
 
 import json
+import os
+import shlex
 import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from gossamer import toml
-from gossamer.algorithms import ALGORITHMS
-from gossamer.console import Progress, console, results_table
-from gossamer.engines.block import NodeError
-from gossamer.engines.workers import WorkerError
-from gossamer.experiment import ExperimentError
-from gossamer.partition import PARTITIONS
-from gossamer.recipes import RECIPES
-from gossamer.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits
-from gossamer.run import Run, StopRequest, open_run, simulate, write_report
-from gossamer.run import resume as resume_run
-from gossamer.tasks import TASKS
-from gossamer.topologies import TOPOLOGIES
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
-KINDS: dict[str, dict[str, Any]] = {
-    "algorithms": dict(ALGORITHMS),
-    "topologies": dict(TOPOLOGIES),
-    "partitions": dict(PARTITIONS),
-    "tasks": dict(TASKS),
-    "recipes": dict(RECIPES),
-}
+    from gossamer.run import Run
+
+KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes"]
 
 workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
@@ -62,6 +51,10 @@ def run(
     as_json: bool,
 ) -> None:
     """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
+    from gossamer import toml
+    from gossamer.console import Progress
+    from gossamer.run import simulate
+
     document = _document(experiment)
     for key, value in (("rounds", rounds), ("seed", seed)):
         if value is not None:
@@ -82,28 +75,47 @@ def run(
 @json_option
 def resume(run: Path, checkpoint_every: int, workers: int | None, as_json: bool) -> None:
     """Continue the run in directory RUN from its last checkpoint."""
-    past = open_run(run).experiment
-    with Progress({past.name: past.rounds}) as progress:
-        done = resume_run(run, None, workers, checkpoint_every, progress.of(past.name))
+    from gossamer.console import Progress
+    from gossamer.run import open_run
+    from gossamer.run import resume as resume_run
+
+    past = open_run(run).document
+    with Progress({past["name"]: past["rounds"]}) as progress:
+        done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]))
     _show(done, as_json)
 
 
 @cli.command("list")
-@click.argument("kind", type=click.Choice(list(KINDS)), required=False)
+@click.argument("kind", type=click.Choice(KINDS), required=False)
 @json_option
 def list_(kind: str | None, as_json: bool) -> None:
     """List what an experiment can be made of."""
-    kinds = {kind: KINDS[kind]} if kind else KINDS
-    found = {k: {name: _first_line(value) for name, value in table.items()} for k, table in kinds.items()}
+    from rich.console import Group
+    from rich.table import Table
+
+    from gossamer.algorithms import ALGORITHMS
+    from gossamer.partition import PARTITIONS
+    from gossamer.recipes import RECIPES
+    from gossamer.tasks import TASKS
+    from gossamer.topologies import TOPOLOGIES
+
+    tables: list[dict[str, Any]] = [dict(t) for t in (ALGORITHMS, TOPOLOGIES, PARTITIONS, TASKS, RECIPES)]
+    found = {
+        k: {name: (value.__doc__ or "").strip().splitlines()[0] for name, value in table.items()}
+        for k, table in zip(KINDS, tables, strict=True)
+        if kind in (None, k)
+    }
     if as_json:
         rows = [{"kind": k, "name": name, "description": text} for k in found for name, text in found[k].items()]
-        click.echo(json.dumps(rows))
+        _out(json.dumps(rows))
         return
+    sections: list[RenderableType] = []
     for k, names in found.items():
         table = Table("name", "what it is", title=k, title_justify="left", title_style="bold", box=None)
         for name, text in names.items():
             table.add_row(name, text)
-        console(stderr=False).print(table, end="\n\n" if len(found) > 1 else "\n")
+        sections += [table] if not sections else ["", table]
+    _out(Group(*sections))
 
 
 @cli.command()
@@ -111,12 +123,12 @@ def list_(kind: str | None, as_json: bool) -> None:
 def init(path: Path) -> None:
     """Write a commented experiment to PATH (experiment.toml), to start from."""
     try:
-        with path.open("x") as file:
-            file.write((Path(__file__).parent / "recipes" / "experiment.toml").read_text())
+        with path.open("xb") as file:
+            file.write((Path(__file__).parent / "recipes" / "experiment.toml").read_bytes())
     except FileExistsError:
-        raise ExperimentError(f"{path} exists already; name another file") from None
+        raise Mistake(f"{path} exists already; name another file") from None
     except OSError as error:
-        raise ExperimentError(f"{path} cannot be written: {error.strerror}") from None
+        raise Mistake(f"{path} cannot be written: {error.strerror}; name another file") from None
     click.echo(f"wrote {path}; run it with: gossamer run {path}", err=True)
 
 
@@ -128,23 +140,26 @@ def init(path: Path) -> None:
 @json_option
 def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, as_json: bool) -> None:
     """Full sharing, random sampling and JWINS side by side, on handwritten digits."""
+    from gossamer.console import Progress, console, results_table
+    from gossamer.experiment import named
+    from gossamer.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits
+    from gossamer.run import simulate, write_report
+
     experiments = [recipe() for recipe in (dpsgd_digits, random_sampling_digits, jwins_digits)]
     if rounds is not None:
         experiments = [replace(experiment, rounds=rounds) for experiment in experiments]
     out = out or _unused(Path("runs") / "demo")
-    if out.exists():
-        raise ExperimentError(f"{out} exists already; name a new directory")
+    if os.path.exists(out):
+        raise Mistake(f"{out} exists already; name a new directory")
     runs = []
-    with Progress({experiment.name: experiment.rounds * seeds for experiment in experiments}) as progress:
+    with Progress({named(experiment.algorithm): experiment.rounds * seeds for experiment in experiments}) as progress:
         for experiment, seed in product(experiments, range(seeds)):
-            on_round = progress.of(experiment.name, done=seed * experiment.rounds)
+            which = f"seed {seed + 1}/{seeds}" if seeds > 1 else ""
+            on_round = progress.of(named(experiment.algorithm), seed * experiment.rounds, which)
             directory = out / f"{experiment.name}-seed-{seed}"
             runs.append(simulate(replace(experiment, seed=seed), directory, workers, on_round=on_round))
     write_report(out / "report.html", runs, "Gossamer: three ways to share")
-    if as_json:
-        click.echo(json.dumps([done.result for done in runs]))
-    else:
-        console(stderr=False).print(results_table(runs))
+    _out(json.dumps([done.result for done in runs]) if as_json else results_table(runs))
     console().print(f"report: {out / 'report.html'}", soft_wrap=True)
 
 
@@ -155,14 +170,20 @@ def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, 
 )
 def report(runs: tuple[Path, ...], out: Path) -> None:
     """Compare RUNS, directories of runs, on one page."""
-    if out.exists():
-        raise ExperimentError(f"{out} exists already; name another file with --out")
+    from gossamer.console import console, results_table
+    from gossamer.run import open_run, write_report
+
+    if os.path.exists(out):
+        raise Mistake(f"{out} exists already; name another file with --out")
     found = [open_run(path) for path in runs]
     for done in found:
         if not any("test_loss" in metrics for metrics in done.metrics):
-            raise ExperimentError(f"{done.directory} has no evaluated round yet; continue it with gossamer resume")
-    write_report(out, found, " and ".join(dict.fromkeys(done.experiment.name for done in found)))
-    console(stderr=False).print(results_table(found))
+            raise Mistake(f"{done.directory} has no evaluated round yet; continue it with gossamer resume")
+    try:
+        write_report(out, found, " and ".join(dict.fromkeys(done.document["name"] for done in found)))
+    except OSError as error:
+        raise Mistake(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
+    _out(results_table(found))
     console().print(f"report: {out}", soft_wrap=True)
 
 
@@ -174,16 +195,37 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except ExperimentError as error:
-        sys.exit(_say(str(error), 2))
-    except (NodeError, WorkerError) as error:
-        sys.exit(_say(str(error), 1))
-    except OSError as error:
-        sys.exit(_say(f"{error.filename or 'a file'}: {error.strerror or error}", 1))
-    except StopRequest as request:
-        sys.exit(_say(f"{request}; continue with: gossamer resume {request.run.directory}", 130))
     except (KeyboardInterrupt, click.Abort):
-        sys.exit(_say("stopped; what the last checkpoint holds can be continued with: gossamer resume RUN", 130))
+        sys.exit(_say("stopped; a run that had begun can be continued with: gossamer resume RUN", 130))
+    except Exception as error:
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong, if it is nobody's programming mistake; the exit code."""
+    from gossamer.engines.block import NodeError
+    from gossamer.engines.workers import WorkerError
+    from gossamer.experiment import ExperimentError
+    from gossamer.run import StopRequest
+
+    if isinstance(error, ExperimentError):
+        return _say(str(error), 2)
+    if isinstance(error, NodeError | WorkerError):
+        return _say(str(error), 1)
+    if isinstance(error, OSError):
+        return _say(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    if isinstance(error, StopRequest):
+        return _say(f"{error}; continue with: gossamer resume {shlex.quote(str(error.run.directory))}", 130)
+    raise error
+
+
+class Mistake(click.ClickException):
+    """A user's mistake, told without the usage that click adds."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        _say(self.message, self.exit_code)
 
 
 def _say(sentence: str, code: int) -> int:
@@ -191,29 +233,41 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
+def _out(what: "RenderableType") -> None:
+    """Print a text or a table as the result. A reader that has left (`| head -1`) has what it wanted."""
+    from gossamer.console import console
+
+    terminal = console(stderr=False)
+    with terminal.capture() as printed:
+        terminal.print(what, soft_wrap=isinstance(what, str))
+    try:
+        click.echo(printed.get(), nl=False)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+
+
 def _document(experiment: str) -> dict[str, Any]:
+    from gossamer import toml
+    from gossamer.experiment import Experiment
+    from gossamer.recipes import RECIPES
+
     if experiment in RECIPES:
         return toml.write(RECIPES[experiment]())
-    if Path(experiment).is_file():
-        return toml.load(Path(experiment))
-    raise ExperimentError(f"{experiment} is neither a file nor a recipe; the recipes are {', '.join(RECIPES)}")
+    if os.path.isfile(experiment):
+        return toml.write(Experiment()) | toml.load(Path(experiment))  # so that --set finds the default sections
+    raise Mistake(f"{experiment} is neither a file nor a recipe; the recipes are {', '.join(RECIPES)}")
 
 
 def _unused(path: Path) -> Path:
     number, free = 1, path
-    while free.exists():
+    while os.path.exists(free):
         number += 1
         free = path.with_name(f"{path.name}-{number}")
     return free
 
 
-def _show(done: Run, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(done.result))
-    else:
-        console(stderr=False).print(results_table([done]))
+def _show(done: "Run", as_json: bool) -> None:
+    from gossamer.console import console, results_table
+
+    _out(json.dumps(done.result) if as_json else results_table([done]))
     console().print(f"kept in {done.directory}", soft_wrap=True)
-
-
-def _first_line(value: Any) -> str:
-    return (value.__doc__ or "").strip().splitlines()[0]

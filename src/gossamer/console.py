@@ -13,12 +13,16 @@ from rich.table import Table
 from gossamer.report import size
 from gossamer.run import OnRound, Run, labels
 
+_SECONDS_BETWEEN_FRAMES = 0.1
 _SECONDS_BETWEEN_LINES = 5  # where there is no terminal to draw in
 
 
 def console(stderr: bool = True) -> Console:
-    found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=120)  # a file has no width
+    """Where to print; names and paths are shown as they are, whatever brackets and colons they have."""
+    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not found.is_terminal:
+        found.width = 120  # a file has no width
+    return found
 
 
 class Progress:
@@ -28,16 +32,17 @@ class Progress:
         self._rounds = rounds
         self._console = console()
         self._bars = Bars(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[news]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[news]}", markup=False),
+            TimeRemainingColumn(compact=True),
             console=self._console,
             disable=not self._console.is_terminal,
+            auto_refresh=False,  # no thread: workers are forked, and a fork copies only one
         )
         self._tasks = {name: self._bars.add_task(name, total=total, news="") for name, total in rounds.items()}
-        self._last_line = time.monotonic()
+        self._last_shown = time.monotonic()
 
     def __enter__(self) -> "Progress":
         self._bars.start()
@@ -46,36 +51,42 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def of(self, name: str, done: int = 0) -> OnRound:
-        """What to call after each round of a run under this name, of which so many rounds are done by other runs."""
+    def of(self, name: str, done: int = 0, which: str = "") -> OnRound:
+        """What to call after each round of a run under this name.
+
+        `done` rounds are those of earlier runs; `which` tells the runs apart, such as "seed 3/5".
+        """
+        before = f"{which}  " if which else ""
         news = ""
-        self._bars.update(self._tasks[name], news="starting" if not done else "")
+        self._bars.update(self._tasks[name], news=f"{before}starting", refresh=True)
 
         def on_round(metrics: dict[str, Any]) -> None:
             nonlocal news
             measured = [key for key in metrics if key.endswith("_mean")]
             if measured:
                 news = f"{measured[0].removesuffix('_mean')} {_figure(measured[0], metrics[measured[0]])}  "
-            line, completed = f"{news}{size(metrics['bytes_sent'])} sent", done + metrics["round"]
+            line, completed = f"{before}{news}{size(metrics['bytes_sent'])}", done + metrics["round"]
             self._bars.update(self._tasks[name], completed=completed, news=line)
-            if not self._console.is_terminal and time.monotonic() - self._last_line > _SECONDS_BETWEEN_LINES:
-                self._last_line = time.monotonic()
-                self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}")
+            terminal = self._console.is_terminal
+            if time.monotonic() - self._last_shown > (_SECONDS_BETWEEN_FRAMES if terminal else _SECONDS_BETWEEN_LINES):
+                self._last_shown = time.monotonic()
+                self._bars.refresh()
+                if not terminal:
+                    self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}")
 
         return on_round
 
 
 def results_table(runs: Sequence[Run]) -> Table:
-    """The summary of these runs; several seeds of one experiment make one row."""
+    """The summary of these runs, at most 80 columns wide; several seeds of one experiment make one row."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         groups.setdefault(label, []).append(run.result)
     metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
-    table = Table(box=SIMPLE_HEAD, caption_justify="left")
-    table.add_column("algorithm", no_wrap=True)
-    headings = (metric, "least .. most over nodes", "values", "metadata", "total", "of full sharing", "seconds")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
+    table.add_column("algorithm", overflow="fold")
+    for heading in (metric, "range", "values", "metadata", "total", "of full", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, results in groups.items():
         numbers = [key for key, value in results[0].items() if isinstance(value, (int, float))]
         mean = {key: sum(r[key] for r in results) / len(results) for key in numbers}
@@ -83,13 +94,13 @@ def results_table(runs: Sequence[Run]) -> Table:
         table.add_row(
             name,
             _figure(metric, mean[f"{metric}_mean"]),
-            f"{_figure(metric, least)} .. {_figure(metric, most)}",
+            f"{_figure(metric, least)}..{_figure(metric, most)}",
             *(size(mean[f"bytes_{kind}"]) for kind in ("values", "metadata", "total")),
             f"{mean['bytes_share_of_full']:.1%}",
             f"{mean['seconds']:.1f}",
         )
-    if num_seeds > 1:
-        table.caption = f"mean of {num_seeds} seeds; the range is over all their nodes"
+    seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
+    table.caption = f"{seeds}range over nodes; of full: share of full sharing"
     return table
 
 

@@ -101,6 +101,7 @@ class PartSpec:
     indexed: bool = False  # the sender chooses entries, and their indices travel
     drawn: Callable[[Streams, int], Tensor] | None = None  # both ends draw (B, width) `sent` from the sender's stream
     like: str | None = None  # the entries are those of an earlier part, of this name and the same width
+    is_mass: bool = False  # these are push-sum weights, whose sum over nodes is conserved
     levels: int = 0  # of the wavelet transform whose coefficients these are; 0: parameters, or anything else
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
     bucket: int = 0  # for integers: entries a scale; 0: one scale
@@ -199,6 +200,11 @@ class Algorithm:
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         """Take in what the in-neighbours shared."""
         return self.composition.receive(state, inbox, round)
+
+    def weights(self, state: State) -> Tensor | None:
+        """(B, ...): the push-sum weights, if it has any; their sum over all nodes is the number of nodes."""
+        composed = type(self).composition is not Algorithm.composition
+        return self.composition.weights(state) if composed else None
 
     def averaging_rate(self, round: Round) -> float:
         """By how much an exchange moves a node towards the average, x + rate * (sum_j w_ij x_j - x): what `PushSum`

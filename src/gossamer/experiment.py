@@ -1,26 +1,35 @@
 """An experiment: one typed value that says everything about a run."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from types import UnionType
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
+
+import msgspec
 
 from gossamer.algorithms import ALGORITHMS, Dpsgd
 from gossamer.compressors import COMPRESSORS, Compression
 from gossamer.core import Algorithm, Samples, Task
+from gossamer.faults import Faults
 from gossamer.mixing import Mixing
 from gossamer.optimizer import SCHEDULES, Optimizer, Schedule
-from gossamer.partition import PARTITIONS, Iid, Partition
+from gossamer.partition import PARTITIONS, Iid, Partition, check_enough
 from gossamer.tasks import TASKS, Digits
 from gossamer.topologies import TOPOLOGIES, RandomRegular, Ring, Topology
 from gossamer.transforms import TRANSFORMS, LinearTransform
+
+REQUIREMENTS = {"symmetric", "column_stochastic", "static", "reliable", "one_local_step"}
+"""What an algorithm can require."""
 
 
 class ExperimentError(ValueError):
     """A setting that cannot work; the message names it, what was given and what would work."""
 
 
+@runtime_checkable
 class TaskSource(Protocol):
     """Something that gives a task: one of `TASKS`, or a `Supervised` with your own model and data."""
 
@@ -37,6 +46,7 @@ class Evaluation:
     mean_model: bool = True  # test the average of all nodes' models too
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _check(self.every >= 1, "every", "at least 1", self.every)
         _check(self.samples == "all" or self.samples >= 1, "samples", 'at least 1, or "all"', self.samples)
         _check(self.nodes == "all" or self.nodes >= 0, "nodes", 'at least 0, or "all"', self.nodes)
@@ -57,6 +67,9 @@ class Wire:
     compare: tuple[Literal["elias-fpzip", "six-bytes"], ...] = ()  # count the papers' encodings too
     ledger: bool = False  # keep the bytes of every round and link in ledger.jsonl
 
+    def __post_init__(self) -> None:
+        _check_types(self)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -75,14 +88,26 @@ class Experiment:
     optimizer: Optimizer = field(default_factory=Optimizer)
     evaluation: Evaluation = field(default_factory=Evaluation)
     wire: Wire = field(default_factory=Wire)
+    faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
+        _check_types(self)
+        usable = re.fullmatch(r"[\w-][\w .-]{0,99}", self.name)  # a run's directory has this name
+        must = "1 to 100 letters, digits, spaces, dots, - or _, and not begin with a dot or space"
+        _check(usable is not None, "name", must, self.name)
         _check(0 <= self.seed < 2**63, "seed", "at least 0 and under 2^63", self.seed)
         for name in ("nodes", "rounds", "local_steps", "batch_size"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
 
+    def pinned(self) -> "Experiment":
+        """The same with what the topology reads from files noted; to be kept with a run's results."""
+        with section("topology"):
+            return replace(self, topology=self.topology.pinned())
+
     def prepared(self, task: Task) -> "Experiment":
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""
+        with section("partition"):
+            check_enough(task.num_samples, self.nodes)  # before a graph of a billion nodes is drawn
         if self.algorithm.pools_data:
             pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
             return replace(pooled, evaluation=replace(self.evaluation, nodes="all"))
@@ -93,6 +118,11 @@ class Experiment:
 
     def _check(self, task: Task) -> list[Mixing]:
         algorithm, requires = named(self.algorithm), self.algorithm.requires
+        if unknown := set(requires) - REQUIREMENTS:
+            raise ExperimentError(
+                f"algorithm: {algorithm} requires {', '.join(sorted(map(repr, unknown)))}, which nothing checks; "
+                f"an algorithm can require {', '.join(sorted(REQUIREMENTS))}"
+            )
         if "symmetric" in requires and self.topology.directed:
             raise ExperimentError(
                 f"topology: {algorithm} needs a symmetric graph and {named(self.topology)} is directed; "
@@ -103,6 +133,13 @@ class Experiment:
                 f"topology: {algorithm} needs the same graph in every round and {named(self.topology)} changes; "
                 "take the graph without a schedule"
             )
+        if "reliable" in requires and self.faults.any:
+            raise ExperimentError(
+                f"faults: {algorithm} needs every message to arrive, because neighbours keep replicas of its model; "
+                "leave the faults out, or take an algorithm without replicas such as dpsgd, jwins or sparse-push"
+            )
+        with section("faults"):
+            self.faults.check(self.nodes)
         if "one_local_step" in requires and self.local_steps != 1:
             raise ExperimentError(
                 f"local_steps: {algorithm} is defined for one local step a round, {self.local_steps} was given; take 1"
@@ -152,6 +189,20 @@ def named(value: object) -> str:
     return type(value).__qualname__
 
 
+def words(hint: Any) -> str:
+    """A type in words."""
+    if hint in TABLES:
+        return f"one of {', '.join(TABLES[hint])}"
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(words(a) for a in arguments if a is not type(None))
+    if origin is Literal:
+        return " or ".join(f'"{a}"' for a in arguments)
+    if origin is tuple:
+        return f"a list, each {words(arguments[0])}"
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
+
+
 @contextmanager
 def section(path: str) -> Iterator[None]:
     """Errors from inside name this part of the experiment."""
@@ -166,3 +217,22 @@ def section(path: str) -> Iterator[None]:
 def _check(holds: bool, key: str, must: str, given: object) -> None:
     if not holds:
         raise ValueError(f"{key} must be {must}, {given!r} was given")
+
+
+def _check_types(value: Any) -> None:
+    """ValueError unless every field of this dataclass is what its annotation says."""
+    hints = get_type_hints(type(value))
+    for f in fields(value):
+        given, hint = getattr(value, f.name), hints[f.name]
+        if isinstance(given, type):
+            name = given.__name__
+            raise ValueError(f"{f.name} must be an instance, the class {name} was given; write {name}()")
+        if f.default_factory is not MISSING:
+            example = type(f.default_factory()).__name__
+            _check(isinstance(given, hint), f.name, f"an instance such as {example}()", given)
+            continue
+        try:
+            msgspec.convert(given, hint)
+        except msgspec.ValidationError:
+            kind = type(given).__name__
+            raise ValueError(f"{f.name} must be {words(hint)}, {given!r} ({kind}) was given") from None

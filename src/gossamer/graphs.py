@@ -5,6 +5,7 @@ draws of a library change from version to version.
 """
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -116,13 +117,24 @@ def directed_random(nodes: int, out_degree: int, bits: np.random.Philox) -> Link
     return pairs(np.repeat(order, out_degree), receivers.ravel())
 
 
-def read_links(path: str, nodes: int, directed: bool) -> Links:
-    """The links of a connected graph's file: first line the number of nodes, then a line "i j" a link."""
+def read_file(path: str, expected: str) -> tuple[str, str]:
+    """The text of a graph's file, and its digest, which must be the expected one unless that is empty."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        content = Path(path).read_bytes()
+        text, digest = content.decode(), sha256(content).hexdigest()[:16]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ValueError(f"the graph {path} cannot be read: {reason}") from error
+    if expected not in ("", digest):
+        raise ValueError(
+            f"the graph {path} is not the one whose digest is {expected}; put that back, or start a new run"
+        )
+    return text, digest
+
+
+def read_links(path: str, nodes: int, directed: bool, digest: str) -> Links:
+    """The links of a connected graph's file: first line the number of nodes, then a line "i j" a link."""
+    lines = read_file(path, digest)[0].splitlines()
     if not lines or not lines[0].strip().isdecimal():
         raise ValueError(f"line 1 of the graph {path} must be its number of nodes")
     if int(lines[0]) != nodes:

@@ -40,17 +40,22 @@ class Partition:
         """The samples of each node, ascending. `labels` and `clients` have an entry a sample, if the task has any."""
         assert labels is None or labels.shape == (num_samples,)
         assert clients is None or clients.shape == (num_samples,)
-        if nodes < 1:
-            raise ValueError(f"nodes must be at least 1, {nodes} was given")
-        if num_samples < nodes:
-            share = f"{nodes} nodes cannot share {_count(num_samples, 'sample')}"
-            raise ValueError(f"{share}: some would have none; {_at_most(num_samples)}")
+        check_enough(num_samples, nodes)
         parts = self.place(Samples(num_samples, labels, clients), nodes, philox(seed, "partition"))
         return [np.sort(part) for part in parts]
 
     def place(self, data: Samples, nodes: int, bits: np.random.Philox) -> Iterable[Indices]:
         """The samples of each node, in any order; never empty."""
         raise NotImplementedError
+
+
+def check_enough(num_samples: int, nodes: int) -> None:
+    """ValueError unless every node can have a sample."""
+    if nodes < 1:
+        raise ValueError(f"nodes must be at least 1, {nodes} was given")
+    if num_samples < nodes:
+        share = f"{nodes} nodes cannot share {_count(num_samples, 'sample')}"
+        raise ValueError(f"{share}: some would have none; {_at_most(num_samples)}")
 
 
 def _count(number: int, noun: str) -> str:
@@ -113,6 +118,8 @@ class Dirichlet(Partition):
     def __post_init__(self) -> None:
         if not 0 < self.alpha < float("inf"):
             raise ValueError(f"alpha must be a number above 0, {self.alpha} was given")
+        if self.alpha > 1e9:  # nearly the largest float, draws break down
+            raise ValueError(f"alpha must be at most 1e9, {self.alpha} was given; the partition iid is the limit")
 
     def place(self, data: Samples, nodes: int, bits: np.random.Philox) -> Iterable[Indices]:
         samples, counts = _by_label(data.labels, "dirichlet", bits)
@@ -126,9 +133,10 @@ class Dirichlet(Partition):
             if sizes.min() > 0:
                 pieces = [np.split(samples, cut) for samples, cut in zip(classes, cuts, strict=True)]
                 return [np.concatenate(piece) for piece in zip(*pieces, strict=True)]
+        better = "a larger alpha or fewer nodes" if self.alpha < 10 else "fewer nodes, or iid"  # all alike already
         raise ValueError(
             f"alpha {self.alpha} left node {sizes.argmin()} of {nodes} without data in the last of {MAX_DRAWS} draws, "
-            f"and some node in each; take a larger alpha or fewer nodes"
+            f"and some node in each; take {better}"
         )
 
 

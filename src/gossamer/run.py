@@ -7,25 +7,27 @@
     result.json          the summary, once the run is complete
     report.html          tables and charts
 
-Files other than metrics.jsonl are written whole under another name and then renamed, so none is ever half there.
+Files other than the two .jsonl are written whole under another name and then renamed, so none is ever half there.
+The .jsonl files reach the disk before the checkpoint that counts on them does.
 """
 
 import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
+import msgspec
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from gossamer import report, toml
 from gossamer.engines.simulate import Simulation
-from gossamer.experiment import Experiment, ExperimentError, named
+from gossamer.experiment import Experiment, ExperimentError
 
 Metrics = dict[str, Any]
 OnRound = Callable[[Metrics], None]
@@ -35,7 +37,7 @@ class StopRequest(Exception):  # noqa: N818 - it is not an error
     """The run was asked to stop, and did so after a complete round."""
 
     def __init__(self, run: "Run"):
-        super().__init__(f"stopped after round {len(run.metrics)} of {run.experiment.rounds}")
+        super().__init__(f"stopped after round {len(run.metrics)} of {run.document['rounds']}")
         self.run = run
 
 
@@ -43,10 +45,15 @@ class StopRequest(Exception):  # noqa: N818 - it is not an error
 class Run:
     """What came of an experiment."""
 
-    experiment: Experiment
+    experiment: Experiment | None  # None: opened from a directory, and with classes of the user's own
     metrics: list[Metrics] = field(default_factory=list)  # one a round
     models: Tensor | None = None  # (n, D), at the end
     directory: Path | None = None
+    document: toml.Document = field(default_factory=dict)  # the experiment as its file says it
+
+    def __post_init__(self) -> None:
+        if self.experiment is not None:
+            self.document = toml.write(self.experiment)
 
     @property
     def result(self) -> Metrics:
@@ -56,13 +63,10 @@ class Run:
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in ("header", "indices", "values")}
         kept = ("round", "parts", "seconds")
         return {
-            "name": self.experiment.name,
-            "algorithm": named(self.experiment.algorithm),
-            "task": named(self.experiment.task),
-            "topology": named(self.experiment.topology),
-            "partition": named(self.experiment.partition),
-            "seed": self.experiment.seed,
-            "nodes": self.experiment.nodes,
+            "name": self.document["name"],
+            **{part: self.document[part]["name"] for part in ("algorithm", "task", "topology", "partition")},
+            "seed": self.document["seed"],
+            "nodes": self.document["nodes"],
             "rounds": last["round"],
             **{k: v for k, v in evaluated.items() if k not in kept and not k.startswith("bytes_")},
             "metric": next(k.removesuffix("_mean") for k in evaluated if k.endswith("_mean")),
@@ -70,7 +74,10 @@ class Run:
             "bytes_values": total["values"],
             "bytes_metadata": total["header"] + total["indices"],
             "bytes_share_of_full": last["bytes_sent"] / last["bytes_full"] if last["bytes_full"] else 0.0,
-            **{f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics) for name in self.experiment.wire.compare},
+            **{
+                f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics)
+                for name in self.document["wire"]["compare"]
+            },
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
 
@@ -86,14 +93,21 @@ def simulate(
 
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
+    _check_counts(workers=workers, checkpoint_every=checkpoint_every)
     directory = None if out is None else Path(out)
-    if directory is not None and directory.exists():
+    if directory is not None and os.path.exists(directory):
         raise ExperimentError(
             f"{directory} exists already; name another directory, or continue it with gossamer resume"
         )
+    experiment = experiment.pinned()
     with Simulation(experiment, workers) as simulation:  # refuses what cannot run before a directory is made
         if directory is not None:
-            directory.mkdir(parents=True)
+            try:
+                directory.mkdir(parents=True)
+            except OSError as error:
+                raise ExperimentError(
+                    f"{directory} cannot be made: {error.strerror}; name another directory"
+                ) from error
             _replace(directory / "experiment.toml", toml.dumps(experiment).encode())
             (directory / "metrics.jsonl").touch()
         return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
@@ -110,23 +124,24 @@ def resume(
 
     An experiment with classes of your own must be given again; else it is read from the directory.
     """
+    _check_counts(workers=workers, checkpoint_every=checkpoint_every)
     directory = Path(directory)
-    past = open_run(directory, experiment)
-    if (directory / "result.json").exists():
-        return past
-    with Simulation(past.experiment, workers) as simulation:
-        tensors, saved = _load_checkpoint(directory / "checkpoint.safetensors")
-        document = toml.write(past.experiment)
-        if changed := toml.differences(saved["experiment"], document):
-            raise ExperimentError(
-                f"{', '.join(changed)} in {directory / 'experiment.toml'} changed after the checkpoint was made; "
-                "change it back, or start a new run"
-            )
-        simulation.restore(tensors, saved["round"], saved["totals"])
-        past.metrics = past.metrics[: saved["round"]]  # rounds after the checkpoint are run again
+    past = open_run(directory, experiment and experiment.pinned())
+    if past.experiment is None:
+        raise ExperimentError(
+            f"{directory / 'experiment.toml'} names a class of your own; resume it from Python with "
+            "gossamer.resume(directory, experiment)"
+        )
+    with Simulation(past.experiment.pinned(), workers) as simulation:
+        if (directory / "checkpoint.safetensors").exists():
+            _restore(simulation, past, directory / "checkpoint.safetensors")
+        if (directory / "result.json").exists():
+            past.models = simulation.models().clone() if simulation.round else None
+            return past
+        past.metrics = past.metrics[: simulation.round]  # later rounds are run again
         for name in ("metrics.jsonl", "ledger.jsonl"):
             if (directory / name).exists():
-                kept = [line for line in _read_lines(directory / name) if line["round"] <= saved["round"]]
+                kept = [line for line in _read_lines(directory / name) if line["round"] <= simulation.round]
                 _replace(directory / name, _lines(kept))
         return _carry_on(simulation, past, checkpoint_every, on_round)
 
@@ -136,18 +151,29 @@ def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = 
     directory = Path(directory)
     if not (directory / "experiment.toml").is_file():
         raise ExperimentError(f"{directory} is not a run: it has no experiment.toml; gossamer run makes one")
+    document = toml.load(directory / "experiment.toml")
     if experiment is None:
-        experiment = toml.read(toml.load(directory / "experiment.toml"))
-    return Run(experiment, _read_lines(directory / "metrics.jsonl"), directory=directory)
+        with suppress(toml.UnknownNameError):
+            experiment = toml.read(document)
+    elif changed := toml.differences(document, toml.write(experiment)):
+        raise ExperimentError(
+            f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
+        )
+    metrics = _read_lines(directory / "metrics.jsonl")
+    if [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):
+        _damaged(directory / "metrics.jsonl", "rounds are missing")
+    return Run(experiment, metrics, directory=directory, document=document)
 
 
 def write_report(path: str | os.PathLike[str], runs: list[Run], title: str | None = None) -> None:
     """One self-contained HTML page with the tables and charts of these runs."""
+    if not runs:
+        raise ExperimentError("a report needs at least one run, none was given")
     curves = [
-        report.Curve(label, run.metrics, toml.write(run.experiment), run.result)
+        report.Curve(label, run.metrics, run.document, run.result)
         for label, run in zip(labels(runs), runs, strict=True)
     ]
-    report.write(path, title or runs[0].experiment.name, curves)
+    report.write(path, title or runs[0].document["name"], curves)
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -155,9 +181,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
     Runs that differ in nothing but the seed have the same label.
     """
-    documents = [toml.write(replace(run.experiment, seed=0)) for run in runs]
-    algorithms = [named(run.experiment.algorithm) for run in runs]
-    names = [run.experiment.name for run in runs]
+    documents = [run.document | {"seed": 0} for run in runs]
+    algorithms = [document["algorithm"]["name"] for document in documents]
+    names = [document["name"] for document in documents]
     differing = sorted({key for one in documents for other in documents for key in toml.differences(one, other)})
 
     def settings(document: toml.Document) -> str:
@@ -173,26 +199,26 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
-    directory = run.directory
+    experiment, directory = simulation.experiment, run.directory
     with _stop_requests() as stop_requested:
-        while simulation.round < run.experiment.rounds:
+        while simulation.round < experiment.rounds:
             metrics = simulation.step()
             run.metrics.append(metrics)
             if directory is not None:
                 _append(directory / "metrics.jsonl", [metrics])
-                if run.experiment.wire.ledger:
+                if experiment.wire.ledger:
                     _append(directory / "ledger.jsonl", simulation.ledger())
                 if simulation.round % checkpoint_every == 0 or stop_requested():
-                    _save_checkpoint(directory, run.experiment, simulation)
+                    _save_checkpoint(directory, run.document, simulation)
             if on_round is not None:
                 on_round(metrics)
-            if stop_requested() and simulation.round < run.experiment.rounds:
+            if stop_requested() and simulation.round < experiment.rounds:
                 raise StopRequest(run)
         run.models = simulation.models().clone()
         if directory is not None:
-            _save_checkpoint(directory, run.experiment, simulation)
-            _replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
+            _save_checkpoint(directory, run.document, simulation)
             write_report(directory / "report.html", [run])
+            _replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
     return run
 
 
@@ -228,39 +254,83 @@ def _append(path: Path, rows: list[Metrics]) -> None:
 
 
 def _read_lines(path: Path) -> list[Metrics]:
-    """The rows of a file of JSON lines, without the one that the process was writing when it died."""
+    """The rows of a file of JSON lines, if there is one, without the row that was being written when a process died."""
+    if not path.exists():
+        return []
+    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     try:
-        return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    except (OSError, ValueError) as error:
-        raise ExperimentError(f"{path} is damaged ({error}); start the run again") from error
+        rows = [json.loads(line) for line in lines]
+    except ValueError as error:
+        _damaged(path, error)
+    if not all(isinstance(row, dict) and type(row.get("round")) is int for row in rows):
+        _damaged(path, "a line is not that of a round")
+    return rows
+
+
+def _damaged(path: Path, reason: object) -> NoReturn:
+    raise ExperimentError(f"{path} is damaged ({reason}); start the run again")
 
 
 def _replace(path: Path, content: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
+    _to_disk(partial)
     os.replace(partial, path)
 
 
-def _save_checkpoint(directory: Path, experiment: Experiment, simulation: Simulation) -> None:
-    saved = {
-        "round": simulation.round,
-        "totals": simulation.totals,
-        "experiment": toml.write(experiment),
-    }
+def _to_disk(path: Path) -> None:
+    """Wait until what was written survives a power loss."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+class _Saved(msgspec.Struct):
+    """What a checkpoint holds beside tensors."""
+
+    round: Annotated[int, msgspec.Meta(ge=0)]
+    totals: dict[str, Annotated[int, msgspec.Meta(ge=0)] | float]
+    experiment: toml.Document
+
+
+def _save_checkpoint(directory: Path, document: toml.Document, simulation: Simulation) -> None:
+    saved = {"round": simulation.round, "totals": simulation.totals, "experiment": document}
+    for name in ("metrics.jsonl", "ledger.jsonl"):
+        if (directory / name).exists():
+            _to_disk(directory / name)
     path = directory / "checkpoint.safetensors"
     partial = path.with_name(path.name + ".partial")
-    save_file(simulation.save(), partial, metadata={"gossamer": json.dumps(saved)})
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
+    try:
+        save_file(simulation.save(), partial, metadata={"gossamer": json.dumps(saved)})
+    except SafetensorError as error:  # a full disk, for one
+        raise OSError(None, str(error), str(path)) from error
+    _to_disk(partial)
     os.replace(partial, path)
 
 
-def _load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    if not path.exists():
-        raise ExperimentError(f"{path} does not exist: the run stopped before its first checkpoint; start it again")
+def _restore(simulation: Simulation, run: Run, path: Path) -> None:
+    """Continue from a checkpoint; refused if it is not whole, or not of this experiment."""
     try:
         with safe_open(path, framework="pt") as file:
-            saved = json.loads((file.metadata() or {})["gossamer"])
-            return {name: file.get_tensor(name) for name in file.keys()}, saved  # noqa: SIM118 - not a dictionary
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ExperimentError(f"{path} is damaged ({error}); start the run again") from error
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+            saved = msgspec.json.decode((file.metadata() or {}).get("gossamer", ""), type=_Saved)
+    except (SafetensorError, msgspec.MsgspecError) as error:
+        _damaged(path, error)
+    if changed := toml.differences(saved.experiment, run.document):
+        raise ExperimentError(
+            f"{', '.join(changed)} in {path.with_name('experiment.toml')} changed after the checkpoint was made; "
+            "change it back, or start a new run"
+        )
+    forms = [{name: (t.shape, t.dtype) for name, t in of.items()} for of in (tensors, simulation.save())]
+    if wrong := [name for name in forms[0] | forms[1] if forms[0].get(name) != forms[1].get(name)]:
+        _damaged(path, f"{', '.join(wrong)} is not as this experiment has it")
+    if saved.round > run.document["rounds"] or saved.totals.keys() != simulation.totals.keys():
+        _damaged(path, f"round {saved.round}, totals {saved.totals}")
+    if saved.round > len(run.metrics):
+        _damaged(path.with_name("metrics.jsonl"), f"it ends before round {saved.round}, which was saved")
+    simulation.restore(tensors, saved.round, saved.totals)
+
+
+def _check_counts(**given: int | None) -> None:
+    for name, value in given.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ExperimentError(f"{name} must be a whole number, at least 1, {value!r} was given")

@@ -3,16 +3,20 @@
 import tomllib
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
 
-from gossamer.experiment import TABLES, Experiment, ExperimentError, Wire, named
+from gossamer.experiment import TABLES, Experiment, ExperimentError, Wire, named, words
 
 Document = dict[str, Any]
+
+
+class UnknownNameError(ExperimentError):
+    """A name that no table has: a mistake, or a class of the user's own, which only Python can give."""
 
 
 def read(document: Document) -> Experiment:
@@ -32,11 +36,11 @@ def write(experiment: Experiment) -> Document:
 def load(path: Path) -> Document:
     """The document in a file."""
     try:
-        return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise ExperimentError(f"{path} is not a TOML file: {error}") from error
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ExperimentError(f"{path} is not a TOML file: {error}") from error
 
 
 def dumps(experiment: Experiment) -> str:
@@ -48,11 +52,12 @@ def change(document: Document, setting: str) -> None:
     """Apply a setting such as "algorithm.budget=0.2". A new name clears the settings of the old one."""
     path, equals, text = setting.partition("=")
     keys = [key.strip() for key in path.split(".")]
-    if not equals or not all(keys):
-        raise ExperimentError(f"--set {setting}: write it as key=value, such as algorithm.budget=0.2")
+    if not equals or not all(keys) or "\n" in setting:
+        told = " ".join(setting.split())
+        raise ExperimentError(f"--set {told}: write it as one key=value, such as algorithm.budget=0.2")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()  # a bare word is a string
     table = document
     for depth, key in enumerate(keys[:-1]):
@@ -99,10 +104,19 @@ def _read(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             raise ExperimentError(f"{path}: {value!r} was given, a list is needed")
         return tuple(_read(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    _check_finite(value, path)
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        raise ExperimentError(f"{path}: {value!r} was given, it must be {_words(hint)}") from error
+        raise ExperimentError(f"{path}: {value!r} was given, it must be {words(hint)}") from error
+
+
+def _check_finite(value: Any, path: str) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise ExperimentError(f"{path}: {value!r} was given, it must be a finite number")
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            _check_finite(item, f"{path}[{i}]")
 
 
 def _read_named(hint: type, value: Any, path: str) -> Any:
@@ -112,7 +126,9 @@ def _read_named(hint: type, value: Any, path: str) -> Any:
         raise ExperimentError(f"{path}: a name is needed, one of {', '.join(table)}")
     name = given["name"]
     if name not in table:
-        raise ExperimentError(f"{path}.name: there is no {name!r}{_guess(name, table)}; take one of {', '.join(table)}")
+        raise UnknownNameError(
+            f"{path}.name: there is no {name!r}{_guess(name, table)}; take one of {', '.join(table)}"
+        )
     rest = {key: item for key, item in given.items() if key != "name"}
     return _read_table(table[name], rest, path, repr(name))
 
@@ -129,7 +145,7 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
             raise ExperimentError(f"{dot}{key}: there is no such key{_guess(key, known)}; {takes}")
     for key, f in known.items():
         if key not in value and f.default is MISSING and f.default_factory is MISSING:
-            raise ExperimentError(f"{dot}{key}: {what} needs it; it must be {_words(hints[key])}")
+            raise ExperimentError(f"{dot}{key}: {what} needs it; it must be {words(hints[key])}")
     arguments = {key: _read(hints[key], item, dot + key) for key, item in value.items()}
     try:
         return kind(**arguments)
@@ -143,20 +159,6 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
 def _guess(word: str, known: Any) -> str:
     close = get_close_matches(word, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
-
-
-def _words(hint: Any) -> str:
-    """A type in words."""
-    if hint in TABLES:
-        return f"one of {', '.join(TABLES[hint])}"
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(_words(a) for a in arguments if a is not type(None))
-    if origin is Literal:
-        return " or ".join(f'"{a}"' for a in arguments)
-    if origin is tuple:
-        return f"a list, each {_words(arguments[0])}"
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
 
 
 def _write(hint: Any, value: Any) -> Any:

@@ -7,9 +7,10 @@ Undirected graphs get Metropolis-Hastings weights (symmetric, doubly stochastic)
 column stochastic: a sender divides its mass equally among itself and its receivers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -42,6 +43,10 @@ class Topology:
     def turns(self) -> tuple[int, ...]:
         """A round of each kind of graph that will come, for checking them all beforehand."""
         return (0,)
+
+    def pinned(self) -> "Topology":
+        """The same with the content of files that it reads noted; ValueError if it is not what was noted before."""
+        return self
 
     def at(self, nodes: int, seed: int, round: int) -> Mixing:
         """The weights of a round; ValueError if the family has no graph of so many nodes."""
@@ -257,11 +262,19 @@ class FourNodeRing(Topology):
 class EdgeList(Topology):
     """The graph of a file: first line the number of nodes, then a line "i j" a link."""
 
-    path: str  # read once in a process: a file that changes under a run does not change the run
+    path: str
     directed: bool = False  # True: i sends to j, and need not hear from it
+    digest: str = ""  # of the file's content; a run notes it, so that no other graph takes its place
+
+    def pinned(self) -> "EdgeList":
+        digest = graphs.read_file(self.path, self.digest)[1]
+        return replace(self, path=str(Path(self.path).absolute()), digest=digest)
+
+    def at(self, nodes: int, seed: int, round: int) -> Mixing:
+        return _mixing(self if self.digest else self.pinned(), nodes, seed, 0)
 
     def links(self, nodes: int, seed: int, draw: int) -> Links:
-        return graphs.read_links(self.path, nodes, self.directed)
+        return graphs.read_links(self.path, nodes, self.directed, self.digest)
 
 
 @dataclass(frozen=True)
@@ -312,6 +325,9 @@ class Cycle(Topology):
     @property
     def turns(self) -> tuple[int, ...]:
         return tuple(self.every * place for place in range(len(self.graphs)))
+
+    def pinned(self) -> "Cycle":
+        return replace(self, graphs=tuple(graph.pinned() for graph in self.graphs))
 
     def at(self, nodes: int, seed: int, round: int) -> Mixing:
         turn, within = divmod(round, self.every)

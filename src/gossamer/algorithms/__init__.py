@@ -11,11 +11,13 @@ from gossamer.algorithms.from_start import FromStart
 from gossamer.algorithms.gradient_tracking import GradientTracking
 from gossamer.algorithms.jwins import Jwins
 from gossamer.algorithms.jwins_push import JwinsPush
+from gossamer.algorithms.jwins_quantized import QuantizedJwins
 from gossamer.algorithms.momentum import Momentum
 from gossamer.algorithms.push import QuantSgp, Scsp, Sgp, SparsePush
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
 from gossamer.algorithms.random_sampling import RandomSampling
+from gossamer.algorithms.silk import Silk
 from gossamer.core import Algorithm
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -38,6 +40,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "centralized": Centralized,
     "local-only": LocalOnly,
     "jwins-push": JwinsPush,
+    "jwins-quantized": QuantizedJwins,
+    "silk": Silk,
     "push-sum": PushSum,
     "from-start": FromStart,
 }
@@ -62,9 +66,11 @@ __all__ = [
     "Momentum",
     "PushSum",
     "QuantSgp",
+    "QuantizedJwins",
     "QuasiGlobalMomentum",
     "RandomSampling",
     "Scsp",
     "Sgp",
+    "Silk",
     "SparsePush",
 ]

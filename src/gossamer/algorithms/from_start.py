@@ -56,3 +56,6 @@ class FromStart(Algorithm):
 
     def averaging_rate(self, round: Round) -> float:
         return self.inner.averaging_rate(round)
+
+    def weights(self, state: State) -> Tensor | None:
+        return self.inner.weights(state.inner)

@@ -57,7 +57,7 @@ class JwinsPush(Algorithm):
         levels = self.levels if self.wavelet else 0
         return {
             "mass": PartSpec(indexed=True, levels=levels),
-            "weight": PartSpec(like="mass", values="int8"),
+            "weight": PartSpec(like="mass", values="int8", is_mass=True),
         }
 
     @cached_property
@@ -103,3 +103,9 @@ class JwinsPush(Algorithm):
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         mass, weight = state.mass + inbox.sum("mass"), state.weight + inbox.sum("weight")
         return State(mass, weight, state.reference, mass / weight)
+
+    def weights(self, state: State) -> Tensor:
+        return state.weight
+
+    def averaging_rate(self, round: Round) -> float:
+        return 1.0

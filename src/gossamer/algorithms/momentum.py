@@ -56,3 +56,9 @@ class Momentum(Algorithm):
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         return state._replace(inner=self.inner.receive(state.inner, inbox, round))
+
+    def weights(self, state: State) -> Tensor | None:
+        return self.inner.weights(state.inner)
+
+    def averaging_rate(self, round: Round) -> float:
+        return self.inner.averaging_rate(round)

@@ -36,7 +36,7 @@ class PushSum(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {**self.inner.parts, "u": PartSpec(width=1, values="float64")}
+        return {**self.inner.parts, "u": PartSpec(width=1, values="float64", is_mass=True)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "PushSum":
         return replace(self, inner=self.inner.prepare(mixing, layer_sizes))
@@ -57,3 +57,9 @@ class PushSum(Algorithm):
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         u = state.u + self.inner.averaging_rate(round) * (inbox.sum("u") - inbox.own("u"))
         return State(self.inner.receive(state.inner, inbox, round), u)
+
+    def weights(self, state: State) -> Tensor:
+        return state.u
+
+    def averaging_rate(self, round: Round) -> float:
+        return self.inner.averaging_rate(round)

@@ -67,3 +67,9 @@ class QuasiGlobalMomentum(Algorithm):
         x = self.inner.model(inner)
         moved = (state.start - x) / (round.learning_rate * round.local_steps)
         return State(inner, self.beta * state.momentum + (1 - self.beta) * moved, x)
+
+    def weights(self, state: State) -> Tensor | None:
+        return self.inner.weights(state.inner)
+
+    def averaging_rate(self, round: Round) -> float:
+        return self.inner.averaging_rate(round)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core import Inbox, Message, Round, Samples, State, Task
+from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.experiment import Experiment
 from gossamer.rng import Streams, permutation, philox
 
@@ -61,9 +62,12 @@ class Block:
             for shard, node in zip(shards, nodes, strict=True)
         ]
 
-    def outgoing(self, number: int) -> tuple[Message, Tensor]:
-        """Take the local steps of a round; the message of each node, and its mean loss over the steps, (B,)."""
-        round = self._round(number)
+    def outgoing(self, number: int, up: Tensor | None = None) -> tuple[Message, Tensor]:
+        """Take the local steps of a round; the message of each node, and its mean loss over the steps, (B,).
+
+        `up`, (B, 1) bool, tells which nodes take part; the state of the others stays as it is.
+        """
+        round, before = self._round(number), self.state
         losses = torch.zeros(len(self.nodes))
         for step in range(self.experiment.local_steps):
             models = self.algorithm.model(self.state)
@@ -84,11 +88,19 @@ class Block:
             losses += loss / self.experiment.local_steps
         self.before_send = self.algorithm.model(self.state)  # what full sharing would send
         message, self.state = self.algorithm.send(self.state, round)
+        self._hold(before, up)
         return message, losses
 
-    def incoming(self, number: int, inbox: Inbox) -> None:
+    def incoming(self, number: int, inbox: Inbox, up: Tensor | None = None) -> None:
         """Take in the round's messages."""
+        before = self.state
         self.state = self.algorithm.receive(self.state, inbox, self._round(number))
+        self._hold(before, up)
+
+    def _hold(self, before: State, up: Tensor | None) -> None:
+        if up is not None and not up.all():
+            old = dict(tensors_of(before))
+            self.state = map_tensors(self.state, lambda name, new: torch.where(up, new, old[name]))
 
     def models(self) -> Tensor:
         """(B, D)."""

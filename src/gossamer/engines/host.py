@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from gossamer.engines.block import Block
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.engines.state import map_tensors, shared, tensors_of
 from gossamer.experiment import Experiment
-from gossamer.mixing import Mixing
+from gossamer.faults import Network
 
 FULL_SHARING = {"x": PartSpec()}
 REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes}
@@ -31,7 +32,7 @@ def codec_for(experiment: Experiment, task: Task) -> wire.Codec:
 class Board:
     """Memory that all blocks see: the messages of the round, and what is reported of each node."""
 
-    messages: Message  # (n, width) rows
+    messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n
     state: State  # (n, ...): where blocks start, and what `save` writes
     models: Tensor  # (n, D), as of the last evaluation
     losses: Tensor  # (n,) training loss of the round
@@ -39,11 +40,13 @@ class Board:
     full_bytes: Tensor  # (n,): one message of full sharing
     reference_bytes: Tensor  # (n, number of encodings to compare with)
     scores: Tensor  # (n, 2): test loss and metric
+    weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
 
     @classmethod
     def of(cls, experiment: Experiment, task: Task) -> "Board":
         """The board before the first round."""
         n, d = experiment.nodes, sum(task.layer_sizes)
+        num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
         algorithm = experiment.optimizer.around(experiment.algorithm)
         models = shared(n, d)
         models[:] = task.initial_model(experiment.seed)
@@ -54,9 +57,9 @@ class Board:
         messages = {}
         for name, spec in algorithm.parts.items():
             width = d if spec.width is None else spec.width
-            values = shared(n, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
+            values = shared(num_rows, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
             marked = spec.indexed or spec.drawn or spec.like
-            messages[name] = Part(values, shared(n, width, dtype=torch.bool) if marked else None)
+            messages[name] = Part(values, shared(num_rows, width, dtype=torch.bool) if marked else None)
         return cls(
             messages=messages,
             state=map_tensors(algorithm.init(models), moved),
@@ -66,6 +69,7 @@ class Board:
             full_bytes=shared(n, dtype=torch.int64),
             reference_bytes=shared(n, len(experiment.wire.compare), dtype=torch.int64),
             scores=shared(n, 2, dtype=torch.float64),
+            weights=shared(n, dtype=torch.float64),
         )
 
 
@@ -83,6 +87,7 @@ class BlockHost:
         self.codec = codec_for(self.experiment, self.block.task)
         self.full_codec = wire.Codec(FULL_SHARING, sum(self.block.task.layer_sizes), self.experiment.seed)
         self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
+        self.network = network_of(self.experiment)
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -93,22 +98,28 @@ class BlockHost:
         stages[stage](round)
 
     def outgoing(self, round: int) -> None:
-        message, self.board.losses[self.rows] = self.block.outgoing(round)
+        message, self.board.losses[self.rows] = self.block.outgoing(round, self._up(round))
         self._count(message)
         if self.experiment.wire.mode == "encode" and message:
             message = self._through_bytes(message, round)
+        first = self.network.place(round, self.nodes[0])
+        rows = slice(first, first + len(self.nodes))
         for name, part in message.items():
             target = self.board.messages[name]
             if target.sent is None:
-                target.values[self.rows] = part.values
+                target.values[rows] = part.values
             else:
                 assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
-                target.sent[self.rows] = part.sent
-                target.values[self.rows] = chosen(part.values, part.sent).values  # nothing travels that is not marked
+                target.sent[rows] = part.sent
+                target.values[rows] = chosen(part.values, part.sent).values  # nothing travels that is not marked
 
     def incoming(self, round: int) -> None:
-        mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)
-        self.block.incoming(round, BlockInbox(self.board.messages, edges_of(mixing, self.rows), self.nodes))
+        own = [self.network.place(round, node) for node in self.nodes]
+        inbox = BlockInbox(self.board.messages, edges_of(self.network, round, self.rows), own)
+        self.block.incoming(round, inbox, self._up(round))
+        weights = self.block.algorithm.weights(self.block.state)
+        if weights is not None:
+            self.board.weights[self.rows] = weights.double().mean(-1)
 
     def evaluate(self, round: int) -> None:
         models = self.block.models()
@@ -122,6 +133,9 @@ class BlockHost:
         rows = dict(tensors_of(self.block.state))
         for name, target in tensors_of(self.board.state):
             target[self.rows] = rows[name]
+
+    def _up(self, round: int) -> Tensor:
+        return torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, round)[self.rows])[:, None]
 
     def _count(self, message: Message) -> None:
         sizes = [list(parts.values()) for parts in self.codec.num_bytes(message)]
@@ -149,8 +163,15 @@ class BlockHost:
         return {name: joined(name) for name in message}
 
 
-def edges_of(mixing: Mixing, rows: slice) -> Edges:
-    """The edges into a run of nodes, where every node's message lies at its own number."""
-    indptr = mixing.indptr[rows.start : rows.stop + 1]
-    senders = mixing.senders[indptr[0] : indptr[-1]]
-    return Edges(indptr - indptr[0], senders, senders, mixing.weights[indptr[0] : indptr[-1]])
+def network_of(experiment: Experiment) -> Network:
+    keeps_mass = "column_stochastic" in experiment.algorithm.requires
+    return Network(experiment.topology, experiment.faults, experiment.nodes, experiment.seed, keeps_mass)
+
+
+def edges_of(network: Network, round: int, rows: slice) -> Edges:
+    """The messages that reach a run of nodes, where they lie on the board."""
+    links = network.arrivals(round)
+    here = slice(*np.searchsorted(links.receivers, [rows.start, rows.stop]))
+    indptr = np.searchsorted(links.receivers[here], np.arange(rows.start, rows.stop + 1))
+    senders = links.senders[here]
+    return Edges(indptr, network.place(round - links.ages[here], senders), senders, links.weights[here])

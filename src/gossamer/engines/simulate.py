@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Samples, Task
+from gossamer.core import Round, Samples, Task
 from gossamer.engines.block import Block, NodeError
-from gossamer.engines.host import BlockHost, Board
+from gossamer.engines.host import BlockHost, Board, network_of
 from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.engines.workers import Workers
 from gossamer.experiment import Experiment
-from gossamer.rng import permutation, philox
+from gossamer.faults import Links
+from gossamer.rng import Streams, permutation, philox
 
 KINDS = ("header", "indices", "values")  # of bytes
 
@@ -31,7 +32,8 @@ class Simulation:
         self.experiment = experiment = experiment.prepared(self.task)
         self._shards = experiment.shards(self.task)
         self.round = 0  # rounds that are complete
-        self.totals = {"sent": 0, "full": 0}  # bytes so far, all nodes and links
+        self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
+        self._network = network_of(experiment)
         self._evaluated = self._choose_nodes()
         self._test_samples = self._choose_test_samples()
         self._board = Board.of(experiment, self.task)
@@ -63,6 +65,7 @@ class Simulation:
         metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._board.losses.mean().item()}
         metrics |= self._count_bytes()
         self._workers.run("incoming", self.round)
+        metrics |= self._weigh()
         self.round += 1
         if self.experiment.evaluation.due(self.round, self.experiment.rounds):
             self._workers.run("evaluate", self.round - 1)
@@ -71,24 +74,31 @@ class Simulation:
 
     def ledger(self) -> list[dict[str, int]]:
         """The bytes of the last round on every link."""
-        mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round - 1)
         message_bytes = self._board.num_bytes.sum(1)
         message_bytes[:, 0] += wire.Codec.frame_bytes
-        receivers = np.repeat(np.arange(mixing.nodes), np.diff(mixing.indptr))
         rows = [dict(zip(KINDS, sizes, strict=True)) for sizes in message_bytes.tolist()]
-        links = zip(mixing.senders.tolist(), receivers.tolist(), strict=True)
-        return [{"round": self.round, "sender": s, "receiver": r, **rows[s]} for s, r in links if s != r]
+        sent = self._network.sent(self.round - 1)
+        links = zip(sent.senders.tolist(), sent.receivers.tolist(), strict=True)
+        return [{"round": self.round, "sender": s, "receiver": r, **rows[s]} for s, r in links]
 
     def save(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, one row a node: what `restore` takes."""
         if self._workers:
             self._workers.run("save", self.round)
-        return dict(tensors_of(self._board.state))
+        return dict(tensors_of(self._board.state)) | self._on_their_way()
 
-    def restore(self, tensors: Mapping[str, Tensor], round: int, totals: Mapping[str, int]) -> None:
+    def _on_their_way(self) -> dict[str, Tensor]:
+        """Messages that may still arrive, if some come late."""
+        if self.experiment.faults.depth == 1:
+            return {}
+        parts = self._board.messages.items()
+        values = {f"messages.{name}.values": part.values for name, part in parts}
+        return values | {f"messages.{name}.sent": part.sent for name, part in parts if part.sent is not None}
+
+    def restore(self, tensors: Mapping[str, Tensor], round: int, totals: Mapping[str, float]) -> None:
         """Continue from a saved state; before the first step."""
         assert self._workers is None
-        for name, target in tensors_of(self._board.state):
+        for name, target in (dict(tensors_of(self._board.state)) | self._on_their_way()).items():
             target.copy_(tensors[name])
         self.round = round
         self.totals = dict(totals)
@@ -126,10 +136,10 @@ class Simulation:
     def _count_bytes(self) -> dict[str, Any]:
         """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
         try:
-            mixing = self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, self.round)
+            sent = self._network.sent(self.round)
         except ValueError as error:  # a random graph of a later round that cannot be had
             raise NodeError(f"in round {self.round + 1}, {error}") from error
-        copies = torch.from_numpy(mixing.num_receivers)
+        copies = torch.from_numpy(np.bincount(sent.senders, minlength=self.experiment.nodes))
         frames = wire.Codec.frame_bytes * int(copies.sum()) if self._board.messages else 0
         parts = (self._board.num_bytes * copies[:, None, None]).sum(0)
         now = dict(zip(KINDS, parts.sum(0).tolist(), strict=True))
@@ -148,6 +158,32 @@ class Simulation:
             },
             **{f"bytes_{name}": num for name, num in zip(self.experiment.wire.compare, compared, strict=True)},
         }
+
+    def _weigh(self) -> dict[str, float]:
+        """Where the push-sum weights of an algorithm with faults are: on nodes, on their way, or lost."""
+        masses = [name for name, spec in self.experiment.algorithm.parts.items() if spec.is_mass]
+        if not masses or not self.experiment.faults.any:
+            return {}
+        values = self._board.messages[masses[0]].values
+
+        def mass(links: Links) -> float:
+            if not len(links.ages):
+                return 0.0
+            sent_at = self.round - links.ages
+            rates = {t: self._averaging_rate(t) for t in np.unique(sent_at).tolist()}
+            shares = torch.from_numpy(links.weights * [rates[t] for t in sent_at.tolist()])
+            return float(values[self._network.place(sent_at, links.senders)].double().mean(-1) @ shares)
+
+        self.totals["mass_lost"] += mass(self._network.lost(self.round))
+        return {
+            "mass_on_nodes": self._board.weights.sum().item(),
+            "mass_in_flight": sum(mass(links) for links in self._network.in_flight(self.round)),
+            "mass_lost": self.totals["mass_lost"],
+        }
+
+    def _averaging_rate(self, number: int) -> float:
+        rng = Streams(self.experiment.seed, [], number)
+        return self.experiment.algorithm.averaging_rate(Round(number, 0.0, rng, self.experiment.rounds))
 
     def _measure(self) -> dict[str, Any]:
         """Test loss and metric of the evaluated nodes and of the mean model, and how far apart the nodes are."""

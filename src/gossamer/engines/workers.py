@@ -4,6 +4,7 @@ Because rows never meet in an algorithm, a block in a process of its own compute
 last bit. Only short commands go through the pipes.
 """
 
+import atexit
 import json
 import multiprocessing
 import os
@@ -49,6 +50,7 @@ class Workers:
             there.close()
             self._connections.append(here)
             self._processes.append(process)
+        atexit.register(self.close)  # if nobody else does: multiprocessing would ask them to terminate, and wait
 
     def run(self, stage: str, round: int) -> None:
         if not self._processes:
@@ -77,6 +79,7 @@ class Workers:
             raise failures[0]
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         for connection in self._connections:
             connection.close()  # a worker whose pipe ends, ends
         for process in self._processes:
@@ -90,8 +93,8 @@ class Workers:
 def _serve(host: Host, connection: Connection, inherited: Sequence[Connection]) -> None:
     for other in inherited:
         other.close()  # so that a pipe ends when the parent does, whatever way that is
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # they reach the whole group; the parent decides, and ends the pipe
     torch.set_num_threads(1)
     while True:
         try:

@@ -1,6 +1,6 @@
 """The demonstration's setting: the digits, non-IID, on sixteen nodes. Small, and over in seconds."""
 
-from gossamer.algorithms import Dpsgd, Jwins, RandomSampling
+from gossamer.algorithms import Dpsgd, Jwins, RandomSampling, Silk
 from gossamer.core import Algorithm
 from gossamer.experiment import Experiment
 from gossamer.optimizer import Optimizer
@@ -37,3 +37,8 @@ def random_sampling_digits() -> Experiment:
 def jwins_digits() -> Experiment:
     """JWINS on the digits, with the paper's cut-off law."""
     return _digits("jwins-digits", Jwins())
+
+
+def silk_digits() -> Experiment:
+    """Silk on the digits: signs of the differences that neighbours know least well."""
+    return _digits("silk-digits", Silk())
