@@ -18,6 +18,7 @@ from rich.console import Console
 
 import gossamer as library
 from gossamer import cli, console
+from gossamer.algorithms.catalogue import PAPERS
 from gossamer.engines.block import NodeError
 from gossamer.engines.workers import WorkerError
 from gossamer.recipes import RECIPES
@@ -374,4 +375,45 @@ def test_lists_name_and_describe_everything() -> None:
         assert row["description"]
     assert {row["name"] for row in machine if row["kind"] == "recipes"} == set(RECIPES)
     assert "jwins" in invoke("list", "algorithms").output
+    about = {row["name"]: row for row in machine if row["kind"] == "algorithms"}
+    assert about["jwins"]["needs"] == ["symmetric"]
+    assert about["jwins"]["memory"] == 3
+    assert about["jwins"]["sends"] == ["coefficients: chosen entries, float32"]
+    assert about["random-sampling"]["sends"] == ["x: entries drawn from a shared seed, float32"]
+    assert set(PAPERS) <= set(about)
+    assert {name for name in about if not about[name]["paper"]} == {"all-reduce", "centralized", "local-only"}
     assert "\n\ntopologies" in "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+def test_everything_that_the_library_exports_is_there() -> None:
+    assert all(getattr(library, name) is not None for name in library.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        library.nothing  # noqa: B018
+
+
+def test_help_and_init_do_not_wait_for_torch(tmp_path: Path) -> None:
+    for words in (["--help"], ["run", "--help"], ["--version"], ["init"]):
+        program = (
+            f"import sys; sys.argv[1:] = {words}; from gossamer.cli import main\n"
+            "try: main()\nfinally: assert 'torch' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_sentence(tmp_path: Path) -> None:
+    program = """
+import builtins, signal, sys
+from gossamer.cli import main
+imported = builtins.__import__
+def interrupted(name, *rest):
+    if name == "torch":
+        signal.raise_signal(signal.SIGINT)
+    return imported(name, *rest)
+builtins.__import__ = interrupted
+sys.argv[1:] = ["list"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr.strip().startswith("gossamer: stopped; ")
+    assert "Traceback" not in done.stderr

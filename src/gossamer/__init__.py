@@ -1,16 +1,31 @@
 """Gossamer trains one model together on many devices: no server, no raw data leaving a device, few bytes on the air.
 
-Start with `gossamer.core`, which explains the parts. What is imported here is what most programs need.
+Start with `gossamer.core`, which explains the parts. What is named here is what most programs need; it is imported when
+it is first used, because torch takes seconds and `gossamer --help` needs none of it.
 """
 
-from gossamer import partition as partitions
-from gossamer import topologies
-from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
-from gossamer.core import Algorithm, Part, PartSpec, chosen, partial_average
-from gossamer.experiment import Evaluation, Experiment, ExperimentError
-from gossamer.optimizer import Constant, Cosine, Optimizer, Steps
-from gossamer.run import Run, StopRequest, open_run, resume, simulate, write_report
-from gossamer.tasks import Digits, Quadratic, Supervised
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer import partition as partitions
+    from gossamer import topologies
+    from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
+    from gossamer.core import Algorithm, Part, PartSpec, chosen, partial_average
+    from gossamer.experiment import Evaluation, Experiment, ExperimentError
+    from gossamer.optimizer import Constant, Cosine, Optimizer, Steps
+    from gossamer.run import Run, StopRequest, open_run, resume, simulate, write_report
+    from gossamer.tasks import Digits, Quadratic, Supervised
+
+_HOMES = {
+    "algorithms": ["Dpsgd", "Jwins", "Momentum", "RandomSampling"],
+    "core": ["Algorithm", "Part", "PartSpec", "chosen", "partial_average"],
+    "experiment": ["Evaluation", "Experiment", "ExperimentError"],
+    "optimizer": ["Constant", "Cosine", "Optimizer", "Steps"],
+    "run": ["Run", "StopRequest", "open_run", "resume", "simulate", "write_report"],
+    "tasks": ["Digits", "Quadratic", "Supervised"],
+}
+_MODULES = {"partitions": "partition", "topologies": "topologies"}
 
 __all__ = [
     "Algorithm",
@@ -41,3 +56,12 @@ __all__ = [
     "topologies",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"gossamer.{_MODULES[name]}")
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"gossamer.{module}"), name)
+    raise AttributeError(f"module 'gossamer' has no attribute {name!r}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gossamer.run import Run
 
-KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes"]
+KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compressors", "transforms"]
 
 workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
@@ -94,28 +94,46 @@ def list_(kind: str | None, as_json: bool) -> None:
     from rich.table import Table
 
     from gossamer.algorithms import ALGORITHMS
+    from gossamer.algorithms.catalogue import entry
+    from gossamer.compressors import COMPRESSORS
     from gossamer.partition import PARTITIONS
     from gossamer.recipes import RECIPES
     from gossamer.tasks import TASKS
     from gossamer.topologies import TOPOLOGIES
+    from gossamer.transforms import TRANSFORMS
 
-    tables: list[dict[str, Any]] = [dict(t) for t in (ALGORITHMS, TOPOLOGIES, PARTITIONS, TASKS, RECIPES)]
-    found = {
-        k: {name: (value.__doc__ or "").strip().splitlines()[0] for name, value in table.items()}
-        for k, table in zip(KINDS, tables, strict=True)
-        if kind in (None, k)
-    }
+    all_tables = ALGORITHMS, TOPOLOGIES, PARTITIONS, TASKS, RECIPES, COMPRESSORS, TRANSFORMS
+    tables: list[dict[str, Any]] = [dict(table) for table in all_tables]
+    rows: list[dict[str, Any]] = []
+    for k, table in zip(KINDS, tables, strict=True):
+        for name, value in table.items() if kind in (None, k) else ():
+            row = {"kind": k, "name": name, "description": (value.__doc__ or "").strip().splitlines()[0]}
+            rows.append(row | entry(name)._asdict() if k == "algorithms" else row)
     if as_json:
-        rows = [{"kind": k, "name": name, "description": text} for k in found for name, text in found[k].items()]
         _out(json.dumps(rows))
         return
     sections: list[RenderableType] = []
-    for k, names in found.items():
-        table = Table("name", "what it is", title=k, title_justify="left", title_style="bold", box=None)
-        for name, text in names.items():
-            table.add_row(name, text)
-        sections += [table] if not sections else ["", table]
+    for k in dict.fromkeys(row["kind"] for row in rows):
+        detailed = k == kind == "algorithms"
+        columns = ("name", "what it is", *(("paper", "needs", "memory", "sends") if detailed else ()))
+        shown = Table(*columns, title=k, title_justify="left", title_style="bold", box=None)
+        for row in (row for row in rows if row["kind"] == k):
+            more = (
+                [row["paper"], _joined(row["needs"]), _copies(row["memory"]), "; ".join(row["sends"])]
+                if detailed
+                else []
+            )
+            shown.add_row(row["name"], row["description"], *more)
+        sections += [shown] if not sections else ["", shown]
     _out(Group(*sections))
+
+
+def _joined(words: list[str]) -> str:
+    return ", ".join(word.replace("_", " ") for word in words)
+
+
+def _copies(memory: float | None) -> str:
+    return "" if memory is None else f"{memory:.0f} models"
 
 
 @cli.command()
