@@ -163,7 +163,7 @@ def test_a_full_disk_is_an_os_error_that_names_the_file(tmp_path: Path, monkeypa
     def full(*_: object, **__: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("gossamer.run.save_file", full)
+    monkeypatch.setattr("gossamer.files.save_file", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         gossamer.simulate(EXPERIMENT, tmp_path / "run", workers=1)
     assert raised.value.filename == str(tmp_path / "run" / "checkpoint.safetensors")

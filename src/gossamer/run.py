@@ -18,14 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any
 
-import msgspec
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from gossamer import report, toml
+from gossamer import files, report, toml
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Experiment, ExperimentError
 
@@ -61,14 +58,14 @@ class Run:
         last = self.metrics[-1]
         evaluated = next(m for m in reversed(self.metrics) if "test_loss" in m)
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in ("header", "indices", "values")}
-        kept = ("round", "parts", "seconds")
+        left_out = ("round", "parts", "seconds")
         return {
             "name": self.document["name"],
             **{part: self.document[part]["name"] for part in ("algorithm", "task", "topology", "partition")},
             "seed": self.document["seed"],
             "nodes": self.document["nodes"],
             "rounds": last["round"],
-            **{k: v for k, v in evaluated.items() if k not in kept and not k.startswith("bytes_")},
+            **{k: v for k, v in evaluated.items() if k not in left_out and not k.startswith("bytes_")},
             "metric": next(k.removesuffix("_mean") for k in evaluated if k.endswith("_mean")),
             "bytes_total": sum(total.values()),
             "bytes_values": total["values"],
@@ -108,7 +105,7 @@ def simulate(
                 raise ExperimentError(
                     f"{directory} cannot be made: {error.strerror}; name another directory"
                 ) from error
-            _replace(directory / "experiment.toml", toml.dumps(experiment).encode())
+            files.replace(directory / "experiment.toml", toml.dumps(experiment).encode())
             (directory / "metrics.jsonl").touch()
         return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
 
@@ -134,15 +131,15 @@ def resume(
         )
     with Simulation(past.experiment.pinned(), workers) as simulation:
         if (directory / "checkpoint.safetensors").exists():
-            _restore(simulation, past, directory / "checkpoint.safetensors")
+            files.restore(directory, past.document, len(past.metrics), simulation)
         if (directory / "result.json").exists():
             past.models = simulation.models().clone() if simulation.round else None
             return past
         past.metrics = past.metrics[: simulation.round]  # later rounds are run again
         for name in ("metrics.jsonl", "ledger.jsonl"):
             if (directory / name).exists():
-                kept = [line for line in _read_lines(directory / name) if line["round"] <= simulation.round]
-                _replace(directory / name, _lines(kept))
+                kept = [line for line in files.read_lines(directory / name) if line["round"] <= simulation.round]
+                files.replace(directory / name, files.lines(kept))
         return _carry_on(simulation, past, checkpoint_every, on_round)
 
 
@@ -159,9 +156,9 @@ def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = 
         raise ExperimentError(
             f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
         )
-    metrics = _read_lines(directory / "metrics.jsonl")
+    metrics = files.read_lines(directory / "metrics.jsonl")
     if [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):
-        _damaged(directory / "metrics.jsonl", "rounds are missing")
+        files.damaged(directory / "metrics.jsonl", "rounds are missing")
     return Run(experiment, metrics, directory=directory, document=document)
 
 
@@ -205,20 +202,20 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
             metrics = simulation.step()
             run.metrics.append(metrics)
             if directory is not None:
-                _append(directory / "metrics.jsonl", [metrics])
+                files.append(directory / "metrics.jsonl", [metrics])
                 if experiment.wire.ledger:
-                    _append(directory / "ledger.jsonl", simulation.ledger())
+                    files.append(directory / "ledger.jsonl", simulation.ledger())
                 if simulation.round % checkpoint_every == 0 or stop_requested():
-                    _save_checkpoint(directory, run.document, simulation)
+                    files.save_checkpoint(directory, run.document, simulation)
             if on_round is not None:
                 on_round(metrics)
             if stop_requested() and simulation.round < experiment.rounds:
                 raise StopRequest(run)
         run.models = simulation.models().clone()
         if directory is not None:
-            _save_checkpoint(directory, run.document, simulation)
+            files.save_checkpoint(directory, run.document, simulation)
             write_report(directory / "report.html", [run])
-            _replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
+            files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
     return run
 
 
@@ -242,92 +239,6 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for s, handler in before:
             signal.signal(s, handler)
-
-
-def _lines(rows: list[Metrics]) -> bytes:
-    return b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
-
-
-def _append(path: Path, rows: list[Metrics]) -> None:
-    with path.open("ab") as file:
-        file.write(_lines(rows))
-
-
-def _read_lines(path: Path) -> list[Metrics]:
-    """The rows of a file of JSON lines, if there is one, without the row that was being written when a process died."""
-    if not path.exists():
-        return []
-    lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    try:
-        rows = [json.loads(line) for line in lines]
-    except ValueError as error:
-        _damaged(path, error)
-    if not all(isinstance(row, dict) and type(row.get("round")) is int for row in rows):
-        _damaged(path, "a line is not that of a round")
-    return rows
-
-
-def _damaged(path: Path, reason: object) -> NoReturn:
-    raise ExperimentError(f"{path} is damaged ({reason}); start the run again")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    _to_disk(partial)
-    os.replace(partial, path)
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until what was written survives a power loss."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-class _Saved(msgspec.Struct):
-    """What a checkpoint holds beside tensors."""
-
-    round: Annotated[int, msgspec.Meta(ge=0)]
-    totals: dict[str, Annotated[int, msgspec.Meta(ge=0)] | float]
-    experiment: toml.Document
-
-
-def _save_checkpoint(directory: Path, document: toml.Document, simulation: Simulation) -> None:
-    saved = {"round": simulation.round, "totals": simulation.totals, "experiment": document}
-    for name in ("metrics.jsonl", "ledger.jsonl"):
-        if (directory / name).exists():
-            _to_disk(directory / name)
-    path = directory / "checkpoint.safetensors"
-    partial = path.with_name(path.name + ".partial")
-    try:
-        save_file(simulation.save(), partial, metadata={"gossamer": json.dumps(saved)})
-    except SafetensorError as error:  # a full disk, for one
-        raise OSError(None, str(error), str(path)) from error
-    _to_disk(partial)
-    os.replace(partial, path)
-
-
-def _restore(simulation: Simulation, run: Run, path: Path) -> None:
-    """Continue from a checkpoint; refused if it is not whole, or not of this experiment."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-            saved = msgspec.json.decode((file.metadata() or {}).get("gossamer", ""), type=_Saved)
-    except (SafetensorError, msgspec.MsgspecError) as error:
-        _damaged(path, error)
-    if changed := toml.differences(saved.experiment, run.document):
-        raise ExperimentError(
-            f"{', '.join(changed)} in {path.with_name('experiment.toml')} changed after the checkpoint was made; "
-            "change it back, or start a new run"
-        )
-    forms = [{name: (t.shape, t.dtype) for name, t in of.items()} for of in (tensors, simulation.save())]
-    if wrong := [name for name in forms[0] | forms[1] if forms[0].get(name) != forms[1].get(name)]:
-        _damaged(path, f"{', '.join(wrong)} is not as this experiment has it")
-    if saved.round > run.document["rounds"] or saved.totals.keys() != simulation.totals.keys():
-        _damaged(path, f"round {saved.round}, totals {saved.totals}")
-    if saved.round > len(run.metrics):
-        _damaged(path.with_name("metrics.jsonl"), f"it ends before round {saved.round}, which was saved")
-    simulation.restore(tensors, saved.round, saved.totals)
 
 
 def _check_counts(**given: int | None) -> None:
