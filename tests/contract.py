@@ -29,6 +29,7 @@ from gossamer.algorithms import (
     Scsp,
     Sgp,
     Silk,
+    SkewScout,
     SparsePush,
 )
 from gossamer.compressors import BFloat16, Qsgd, Quantize, RandomK, TopK
@@ -95,6 +96,7 @@ CASES = {
     ),
     "jwins-8-bit": Case(QuantizedJwins(), "little", steady=False),
     "jwins-4-bit": Case(QuantizedJwins(bits=4, bucket=16), "little", steady=False),
+    "skew-scout": Case(SkewScout(every=2), "hull"),
     "epidemic": Case(Epidemic(), "hull", DIRECTED),
     "ad-psgd": Case(AdPsgd(), "mean", {"topology": Redrawn(RandomMatching())}),
     "all-reduce": Case(AllReduce(), "mean", {"topology": FullyConnected()}),

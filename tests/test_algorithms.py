@@ -11,17 +11,19 @@ from torch import Tensor
 
 import oracles
 from contract import CASES, QUADRATIC, in_blocks, of, simulated
-from gossamer.algorithms import ALGORITHMS, D2, AdPsgd, AllReduce, Dpsgd, Epidemic, Jwins, RandomSampling
+from gossamer.algorithms import ALGORITHMS, D2, AdPsgd, AllReduce, Dpsgd, Epidemic, Jwins, RandomSampling, SkewScout
 from gossamer.core import Algorithm, Round, State
 from gossamer.engines.host import edges_of
 from gossamer.engines.inbox import BlockInbox
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Evaluation, ExperimentError
 from gossamer.faults import Faults, Network
-from gossamer.partition import Iid
+from gossamer.optimizer import Optimizer
+from gossamer.partition import Iid, LabelShards
 from gossamer.rng import Streams
 from gossamer.tasks import Digits, Quadratic
 from gossamer.topologies import DirectedRing, Ring, Star, Torus
+from gossamer.transforms import Wavelet
 
 
 def cases(*kinds: str) -> list[str]:
@@ -107,7 +109,7 @@ class Gossip:
         self.state = self.algorithm.local_step(self.state, -x, self._round())
 
     def _round(self) -> Round:
-        return Round(self.t, 1.0, Streams(0, self.nodes, self.t), 10**6, 1, (100,))
+        return Round(self.t, 1.0, Streams(0, self.nodes, self.t), 10**6, 1, lambda x: x[:, :1].abs() + 1, (100,))
 
     def run(self, rounds: int) -> "Gossip":
         for _ in range(rounds):
@@ -155,7 +157,8 @@ def test_push_sum_conserves_mass_over_a_thousand_rounds_of_a_changing_digraph(ca
 @pytest.mark.parametrize("case", cases("hull"))
 def test_an_exchange_takes_no_number_out_of_the_nodes_range(case: str) -> None:
     gossip = Gossip(case, some_models())
-    to = gossip.algorithm.transform.forward if isinstance(gossip.algorithm, Jwins) else torch.clone
+    in_wavelets = isinstance(gossip.algorithm, SkewScout) or getattr(gossip.algorithm, "wavelet", False)
+    to = Wavelet().forward if in_wavelets else torch.clone
     before = to(gossip.models())
     after = to(gossip.run(1).models())
     assert (after >= before.amin(0) - 1e-5).all()
@@ -248,6 +251,19 @@ def test_every_algorithm_that_a_file_can_name_is_held_to_the_contract() -> None:
     held |= {type(ALGORITHMS["sgp"]().composition)}
     missing = {name for name, kind in ALGORITHMS.items() if kind not in held}
     assert missing == {"centralized"}  # which is one node; see below
+
+
+def test_skew_scout_shares_more_where_data_differ() -> None:
+    shares = []
+    for partition in (Iid(), LabelShards(per_node=1)):
+        algorithm = ALGORITHMS["skew-scout"](every=4, tolerance=0.05)
+        base = replace(QUADRATIC, nodes=8, rounds=40, algorithm=algorithm, partition=partition)
+        task = Quadratic(dimension=400, num_samples=240, spread=0.3)
+        with Simulation(replace(base, task=task, optimizer=Optimizer(0.1)), workers=1) as simulation:
+            for _ in range(40):
+                simulation.step()
+            shares.append(simulation.save()["fraction"].mean().item())
+    assert shares[0] < 0.5 * shares[1]
 
 
 def test_centralized_training_is_one_node_with_all_data_and_the_whole_batch() -> None:

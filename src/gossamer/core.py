@@ -107,6 +107,10 @@ class PartSpec:
     bucket: int = 0  # for integers: entries a scale; 0: one scale
 
 
+def _no_loss(models: Tensor) -> Tensor:
+    raise NotImplementedError("there are no data here to try a model on")
+
+
 class Round(NamedTuple):
     """What an algorithm knows of the round it is in."""
 
@@ -115,6 +119,7 @@ class Round(NamedTuple):
     rng: Streams  # random streams of the block's nodes in this round
     total: int = 1  # rounds of the run
     local_steps: int = 1  # of every round
+    loss: Callable[[Tensor], Tensor] = _no_loss  # (B, D) -> (B, 1): of these models on the nodes' next minibatches
     layer_sizes: tuple[int, ...] = ()  # parameters of each of the model's tensors, in their order in the flat vector
 
 

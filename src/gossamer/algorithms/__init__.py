@@ -18,6 +18,7 @@ from gossamer.algorithms.push_sum import PushSum
 from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
 from gossamer.algorithms.random_sampling import RandomSampling
 from gossamer.algorithms.silk import Silk
+from gossamer.algorithms.skew_scout import SkewScout
 from gossamer.core import Algorithm
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -34,6 +35,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "dcd-psgd": DcdPsgd,
     "ecd-psgd": EcdPsgd,
     "gradient-tracking": GradientTracking,
+    "skew-scout": SkewScout,
     "ad-psgd": AdPsgd,
     "epidemic": Epidemic,
     "all-reduce": AllReduce,
@@ -72,5 +74,6 @@ __all__ = [
     "Scsp",
     "Sgp",
     "Silk",
+    "SkewScout",
     "SparsePush",
 ]

@@ -21,6 +21,7 @@ PAPERS = {
     "dcd-psgd": "Tang et al., NeurIPS 2018",
     "ecd-psgd": "Tang et al., NeurIPS 2018",
     "gradient-tracking": "Pu and Nedic, 2018",
+    "skew-scout": "after Hsieh et al., ICML 2020",
     "ad-psgd": "Lian et al., ICML 2018",
     "epidemic": "De Vos et al., NeurIPS 2023",
     "push-sum": "Kempe et al., FOCS 2003",

@@ -83,9 +83,13 @@ class Jwins(Algorithm):
         return state._replace(x=state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
+        return self.share(state, self.cutoff(state.x.shape[-1]).draw(round.rng))
+
+    def share(self, state: State, fraction: Tensor) -> tuple[Message, State]:
+        """Share this fraction, (B, 1), of the coefficients."""
         coefficients = self.transform.forward(state.x)
         score = coefficients - state.reference
-        sent = largest(score.abs(), self.cutoff(score.shape[-1]).draw(round.rng))
+        sent = largest(score.abs(), fraction)
         reference = torch.where(sent, state.coefficients, state.reference)
         return {"coefficients": chosen(coefficients, sent)}, State(state.x, coefficients, reference)
 

@@ -71,11 +71,7 @@ class Block:
         losses = torch.zeros(len(self.nodes))
         for step in range(self.experiment.local_steps):
             models = self.algorithm.model(self.state)
-            at = number * self.experiment.local_steps + step
-            samples = [batches.at(at) for batches in self._batches]
-            seeds = [
-                int(philox(self.experiment.seed, "step", node, number, step).random_raw() >> 1) for node in self.nodes
-            ]
+            samples, seeds = self._minibatches(number, step)
             try:
                 loss, gradient = self.task.gradient(models, samples, seeds)
             except Exception as error:
@@ -109,8 +105,19 @@ class Block:
     def _round(self, number: int) -> Round:
         learning_rate = self.experiment.optimizer.learning_rate_at(number, self.experiment.rounds)
         rng = Streams(self.experiment.seed, self.nodes, number)
-        layer_sizes = tuple(self.task.layer_sizes)
-        return Round(number, learning_rate, rng, self.experiment.rounds, self.experiment.local_steps, layer_sizes)
+
+        def loss(models: Tensor) -> Tensor:
+            samples, seeds = self._minibatches(number + 1, 0)
+            return self.task.gradient(models, samples, seeds)[0][:, None]
+
+        rounds, local_steps = self.experiment.rounds, self.experiment.local_steps
+        return Round(number, learning_rate, rng, rounds, local_steps, loss, tuple(self.task.layer_sizes))
+
+    def _minibatches(self, number: int, step: int) -> tuple[list[Samples], list[int]]:
+        """Of a local step of a round: each node's samples, and the seed for whatever is random in it."""
+        at, seed = number * self.experiment.local_steps + step, self.experiment.seed
+        seeds = [int(philox(seed, "step", node, number, step).random_raw() >> 1) for node in self.nodes]
+        return [batches.at(at) for batches in self._batches], seeds
 
     def _check_finite(self, losses: Tensor, number: int) -> None:
         for node, loss in zip(self.nodes, losses.tolist(), strict=True):
