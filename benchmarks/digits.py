@@ -16,6 +16,7 @@ from gossamer import Evaluation, Experiment, simulate
 from gossamer.algorithms import Choco, Dpsgd, Jwins, RandomSampling, Silk
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm
+from gossamer.engines.block import NodeError
 from gossamer.recipes import RECIPES
 
 SIXTEEN = RECIPES["jwins-digits"]()
@@ -48,7 +49,7 @@ def tuned_rate(share: float) -> float:
         try:
             found = results(replace(SIXTEEN, algorithm=Choco(TopK(KEPT[share]), rate)), (100, 101))
             scores[rate] = mean(r["accuracy_mean"] for r in found)
-        except RuntimeError:  # diverged
+        except NodeError:  # diverged
             scores[rate] = 0.0
     print(f"# CHOCO at {share:.0%}, accuracy by rate on seeds 100, 101: {scores}", flush=True)
     return max(scores, key=lambda rate: scores[rate])

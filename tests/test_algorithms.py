@@ -11,7 +11,23 @@ from torch import Tensor
 
 import oracles
 from contract import CASES, QUADRATIC, in_blocks, of, simulated
-from gossamer.algorithms import ALGORITHMS, D2, AdPsgd, AllReduce, Dpsgd, Epidemic, Jwins, RandomSampling, SkewScout
+from gossamer.algorithms import (
+    ALGORITHMS,
+    D2,
+    AdPsgd,
+    AllReduce,
+    DeepSqueeze,
+    Dpsgd,
+    Epidemic,
+    FromStart,
+    Jwins,
+    Momentum,
+    PushSum,
+    RandomSampling,
+    SkewScout,
+    rates,
+)
+from gossamer.compressors import Qsgd, Quantize, TopK
 from gossamer.core import Algorithm, Round, State
 from gossamer.engines.host import edges_of
 from gossamer.engines.inbox import BlockInbox
@@ -22,7 +38,17 @@ from gossamer.optimizer import Optimizer
 from gossamer.partition import Iid, LabelShards
 from gossamer.rng import Streams
 from gossamer.tasks import Digits, Quadratic
-from gossamer.topologies import DirectedRing, Ring, Star, Torus
+from gossamer.topologies import (
+    Cycle,
+    DirectedRing,
+    FullyConnected,
+    RandomMatching,
+    RandomRegular,
+    Redrawn,
+    Ring,
+    Star,
+    Torus,
+)
 from gossamer.transforms import Wavelet
 
 
@@ -266,6 +292,19 @@ def test_skew_scout_shares_more_where_data_differ() -> None:
     assert shares[0] < 0.5 * shares[1]
 
 
+@pytest.mark.parametrize("inner", [Jwins(), FromStart(Dpsgd()), ALGORITHMS["sgp"](), D2(), Momentum(Dpsgd())])
+def test_push_sum_takes_only_what_it_can_make_right(inner: Algorithm) -> None:
+    with pytest.raises(ValueError, match="inner must be an algorithm that averages and wraps no other"):
+        PushSum(inner)
+
+
+def test_the_table_of_rates_is_for_top_k_only() -> None:
+    mixing = Ring().at(8, 0, 0)
+    assert rates.resolve("table", TopK(0.01), mixing, (1000,), 8) == pytest.approx(0.005)
+    coarse = Quantize(2)
+    assert rates.resolve("table", coarse, mixing, (1000,), 8) == rates.resolve("auto", coarse, mixing, (1000,), 8) < 0.2
+
+
 def test_centralized_training_is_one_node_with_all_data_and_the_whole_batch() -> None:
     pooled = simulated(replace(QUADRATIC, algorithm=ALGORITHMS["centralized"]()))
     alone = replace(QUADRATIC, nodes=1, batch_size=7 * 8, topology=Ring(), partition=Iid(), algorithm=Dpsgd())
@@ -276,8 +315,11 @@ def test_centralized_training_is_one_node_with_all_data_and_the_whole_batch() ->
     ("algorithm", "topology", "words"),
     [
         (AllReduce(), Ring(), "all-reduce needs a link between any two nodes; take topology fully-connected"),
-        (AdPsgd(), Ring(), "ad-psgd averages pairs of nodes; take topology random-matching"),
-        (Epidemic(), Star(), "epidemic sends to the same number of others from every node"),
+        (AdPsgd(), Redrawn(RandomRegular()), "ad-psgd averages pairs of nodes; take topology random-matching"),
+        (Epidemic(), Star(), "epidemic gives all messages the same weight"),
+        (AllReduce(), Cycle((FullyConnected(), Ring())), "all-reduce needs a link between any two nodes"),
+        (AdPsgd(), RandomMatching(), "ad-psgd needs a graph that changes"),
+        (DeepSqueeze(Qsgd(1), 0.01), Ring(), "compressor qsgd is off by"),
         (D2(), Torus(rows=1), "smallest eigenvalue is over -1/3"),
         (ALGORITHMS["choco"](), DirectedRing(), "choco needs a symmetric graph"),
     ],

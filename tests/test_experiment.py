@@ -158,7 +158,7 @@ def test_what_an_algorithm_requires_is_checked(needs: str, changes: dict, words:
 
 
 def test_a_requirement_that_nothing_checks_is_refused() -> None:
-    words = "algorithm: Fussy requires 'symetric', which nothing checks; an algorithm can require column_stochastic, "
+    words = "algorithm: Fussy requires 'symetric', which nothing checks; an algorithm can require changing, "
     with pytest.raises(ExperimentError, match=words):
         gossamer.simulate(Experiment(algorithm=Fussy(needs="symetric")))
 

@@ -133,7 +133,7 @@ def _joined(words: list[str]) -> str:
 
 
 def _copies(memory: float | None) -> str:
-    return "" if memory is None else f"{memory:.0f} models"
+    return "" if memory is None else f"{memory:.0f} model{'s' * (memory != 1)}"
 
 
 @cli.command()

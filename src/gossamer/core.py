@@ -173,7 +173,7 @@ class Algorithm:
     @property
     def requires(self) -> frozenset[str]:
         """What must hold, checked before the first round: "symmetric" weights, "column_stochastic" weights, a "static"
-        topology, "reliable" delivery, "one_local_step" a round. Usually a plain class attribute."""
+        or a "changing" topology, "reliable" delivery, "one_local_step" a round. Usually a plain class attribute."""
         return self.composition.requires
 
     @property
@@ -210,6 +210,12 @@ class Algorithm:
         """(B, ...): the push-sum weights, if it has any; their sum over all nodes is the number of nodes."""
         composed = type(self).composition is not Algorithm.composition
         return self.composition.weights(state) if composed else None
+
+    @property
+    def averages(self) -> bool:
+        """Does it have an averaging rate?"""
+        composed = type(self).composition is not Algorithm.composition
+        return self.composition.averages if composed else type(self).averaging_rate is not Algorithm.averaging_rate
 
     def averaging_rate(self, round: Round) -> float:
         """By how much an exchange moves a node towards the average, x + rate * (sum_j w_ij x_j - x): what `PushSum`

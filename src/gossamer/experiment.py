@@ -21,7 +21,7 @@ from gossamer.tasks import TASKS, Digits
 from gossamer.topologies import TOPOLOGIES, RandomRegular, Ring, Topology
 from gossamer.transforms import TRANSFORMS, LinearTransform
 
-REQUIREMENTS = {"symmetric", "column_stochastic", "static", "reliable", "one_local_step"}
+REQUIREMENTS = {"symmetric", "column_stochastic", "static", "changing", "reliable", "one_local_step"}
 """What an algorithm can require."""
 
 
@@ -100,9 +100,11 @@ class Experiment:
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
 
     def pinned(self) -> "Experiment":
-        """The same with what the topology reads from files noted; to be kept with a run's results."""
+        """The same with what is read from files noted; to be kept with a run's results."""
         with section("topology"):
-            return replace(self, topology=self.topology.pinned())
+            topology = self.topology.pinned()
+        with section("faults"):
+            return replace(self, topology=topology, faults=self.faults.pinned())
 
     def prepared(self, task: Task) -> "Experiment":
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""
@@ -110,11 +112,15 @@ class Experiment:
             check_enough(task.num_samples, self.nodes)  # before a graph of a billion nodes is drawn
         if self.algorithm.pools_data:
             pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
-            return replace(pooled, evaluation=replace(self.evaluation, nodes="all"))
+            pooled = replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults())
+            pooled._check(task)
+            return pooled
         mixings = self._check(task)
-        with section("algorithm"):
-            algorithm = self.algorithm.prepare(mixings[0], tuple(task.layer_sizes))
-        return replace(self, algorithm=algorithm)
+        if len(mixings) > 1:
+            mixings.sort(key=lambda mixing: mixing.largest_move())
+        with section("algorithm"):  # every graph must do; rates are set for the one that moves most, the last
+            prepared = [self.algorithm.prepare(mixing, tuple(task.layer_sizes)) for mixing in mixings]
+        return replace(self, algorithm=prepared[-1])
 
     def _check(self, task: Task) -> list[Mixing]:
         algorithm, requires = named(self.algorithm), self.algorithm.requires
@@ -133,10 +139,26 @@ class Experiment:
                 f"topology: {algorithm} needs the same graph in every round and {named(self.topology)} changes; "
                 "take the graph without a schedule"
             )
+        if "changing" in requires and self.topology.static and self.nodes > 2:
+            raise ExperimentError(
+                f"topology: {algorithm} needs a graph that changes and {named(self.topology)} does not; "
+                "take the schedule redrawn, with the graph as its graph"
+            )
         if "reliable" in requires and self.faults.any:
             raise ExperimentError(
-                f"faults: {algorithm} needs every message to arrive, because neighbours keep replicas of its model; "
-                "leave the faults out, or take an algorithm without replicas such as dpsgd, jwins or sparse-push"
+                f"faults: {algorithm} needs every message to arrive, because what it carries is not sent again; "
+                "leave the faults out, or take an algorithm such as dpsgd, jwins or sparse-push"
+            )
+        full_rounds = getattr(self.algorithm, "full_rounds", 0)
+        if full_rounds >= self.rounds:
+            raise ExperimentError(
+                f"algorithm.full_rounds: {full_rounds} was given, and there are only {self.rounds} rounds, "
+                "so that none would train; take fewer, or more rounds"
+            )
+        if full_rounds and self.faults.late:
+            raise ExperimentError(
+                f"faults.late: {algorithm} changes its averaging rate near the end, and messages that are on their way "
+                "then would not conserve mass; leave late out, or take sparse-push"
             )
         with section("faults"):
             self.faults.check(self.nodes)

@@ -5,7 +5,7 @@ continued as one without.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gossamer.graphs import read_file
 from gossamer.rng import philox
 from gossamer.topologies import Topology
 
@@ -27,6 +28,7 @@ class Faults:
     down: tuple[tuple[int, int, int], ...] = ()  # node, first round, last round
     late: tuple[tuple[int, int], ...] = ()  # node, and by how many rounds its messages come late
     churn: str = ""  # a file of lines "round node up" and "round node down", rounds counted from 1
+    digest: str = ""  # of that file's content; a run notes it, so that no other trace takes its place
 
     def __post_init__(self) -> None:
         if not 0 <= self.drop < 1:
@@ -46,6 +48,13 @@ class Faults:
     def depth(self) -> int:
         """For how many rounds a message may be on its way, the round in which it is sent included."""
         return 1 + max((rounds for _, rounds in self.late), default=0)
+
+    def pinned(self) -> "Faults":
+        """The same with the trace's place and digest noted."""
+        if not self.churn:
+            return self
+        digest = read_file(self.churn, self.digest)[1]
+        return replace(self, churn=str(Path(self.churn).absolute()), digest=digest)
 
     def check(self, nodes: int) -> None:
         """ValueError if there is no such node."""
@@ -72,18 +81,14 @@ class Faults:
         return lateness
 
     def _trace(self) -> tuple[tuple[int, int, bool], ...]:
-        return _read_trace(self.churn) if self.churn else ()
+        return _read_trace(self.churn, self.digest) if self.churn else ()
 
 
 @lru_cache
-def _read_trace(path: str) -> tuple[tuple[int, int, bool], ...]:
+def _read_trace(path: str, digest: str) -> tuple[tuple[int, int, bool], ...]:
     """(round, node, is up) in the order of rounds."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"churn {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     events = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_file(path, digest)[0].splitlines(), 1):
         words = line.split()
         if not words:
             continue
@@ -118,7 +123,7 @@ class Network:
     faults: Faults
     nodes: int
     seed: int
-    keeps_mass: bool  # column-stochastic weights: what does not arrive is missing; else a node makes up for it itself
+    keeps_mass: bool  # what does not arrive is missing; else a node makes up for it itself
 
     def place(self, round: Any, node: Any) -> Any:
         """Where the message of a node in a round lies among those that are kept."""

@@ -3,7 +3,8 @@
 AD-PSGD: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018: nodes average with
 one other at a time; here all are paired at random every round. Epidemic learning: De Vos et al., "Epidemic learning:
 boosting decentralized learning with randomized communication", NeurIPS 2023 (EL-Local): every node sends its model to
-a few random others and takes the plain mean of its own and of those that came.
+a few random others and takes the plain mean of its own and of those that came. Whom it sends to is the topology's
+matter: `directed-random` always has the next node of a random ring among them, where the paper has any.
 """
 
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ class AllReduce(Algorithm):
 class AdPsgd(Algorithm):
     """Average with one random other node a round."""
 
+    requires = frozenset({"symmetric", "changing"})
+
     @property
     def composition(self) -> Dpsgd:
         return Dpsgd()
@@ -86,9 +89,9 @@ class Epidemic(Algorithm):
     parts = {"x": PartSpec()}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Epidemic":
-        if np.unique(mixing.num_receivers).size > 1:
+        if np.ptp(mixing.weights) > 1e-9:
             raise ValueError(
-                "epidemic sends to the same number of others from every node; "
+                "epidemic gives all messages the same weight, and this graph does not; "
                 "take topology directed-random or random-regular, redrawn every round"
             )
         return self

@@ -50,6 +50,7 @@ class Choco(Algorithm):
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Choco":
         self.transform.check(sum(layer_sizes))
+        rates.check_contraction(self.compressor, layer_sizes)
         return replace(self, rate=rates.resolve(self.rate, self.compressor, mixing, layer_sizes, caution=2))
 
     def init(self, x0: Tensor) -> State:

@@ -41,8 +41,8 @@ class DeepSqueeze(Algorithm):
         rates.check(self.rate)
         if self.full_rounds < 0:
             raise ValueError(f"full_rounds must be at least 0, {self.full_rounds} was given")
-        if self.full_rounds and not self.compressor.spec.indexed:
-            raise ValueError("full_rounds needs a compressor that chooses entries, such as top-k, to send all of them")
+        if self.full_rounds and not (self.compressor.spec.indexed and self.compressor.spec.values == "float32"):
+            raise ValueError("full_rounds needs a compressor that chooses entries and leaves them as they are: top-k")
 
     @property
     def parts(self) -> dict[str, PartSpec]:
@@ -50,6 +50,7 @@ class DeepSqueeze(Algorithm):
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "DeepSqueeze":
         self.transform.check(sum(layer_sizes))
+        rates.check_contraction(self.compressor, layer_sizes)
         return replace(self, rate=rates.resolve(self.rate, self.compressor, mixing, layer_sizes, caution=8))
 
     def init(self, x0: Tensor) -> State:

@@ -44,7 +44,7 @@ class State(NamedTuple):
 class JwinsPush(Algorithm):
     """JWINS on directed and time-varying graphs, exact in mass."""
 
-    budget: float | None = None  # as of Jwins, whose other settings these are
+    budget: float | None = None  # as of Jwins, whose settings these are; the weights take a quarter more
     family: str = "sym2"
     levels: int = 4
     wavelet: bool = True

@@ -35,6 +35,9 @@ class SparsePush(Algorithm):
     rate: rates.Rate = "table"  # eta
     transform: LinearTransform = Identity()
 
+    def __post_init__(self) -> None:
+        _ = self.composition  # checks the settings
+
     @property
     def composition(self) -> PushSum:
         return PushSum(DeepSqueeze(self.compressor, self.rate, self.transform))
@@ -49,6 +52,9 @@ class Scsp(Algorithm):
     transform: LinearTransform = Identity()
     full_rounds: int = 40  # k
 
+    def __post_init__(self) -> None:
+        _ = self.composition  # checks the settings
+
     @property
     def composition(self) -> PushSum:
         return PushSum(DeepSqueeze(self.compressor, self.rate, self.transform, self.full_rounds))
@@ -61,6 +67,9 @@ class QuantSgp(Algorithm):
     compressor: Compression = TopK(0.1)
     rate: rates.Rate = "auto"  # gamma
     transform: LinearTransform = Identity()
+
+    def __post_init__(self) -> None:
+        _ = self.composition  # checks the settings
 
     @property
     def composition(self) -> PushSum:

@@ -28,7 +28,14 @@ class State(NamedTuple):
 class PushSum(Algorithm):
     """Any averaging algorithm on directed graphs."""
 
-    inner: Algorithm
+    inner: Algorithm  # one whose model is what it averages; FromStart and momentum go around a PushSum
+
+    def __post_init__(self) -> None:
+        if not self.inner.averages or hasattr(self.inner, "inner") or "column_stochastic" in self.inner.requires:
+            raise ValueError(
+                f"inner must be an algorithm that averages and wraps no other, such as dpsgd, deep-squeeze or choco, "
+                f"{type(self.inner).__name__} was given"
+            )
 
     @property
     def requires(self) -> frozenset[str]:

@@ -27,16 +27,28 @@ def resolve(rate: Rate, compressor: Compression, mixing: Any, layer_sizes: tuple
     """The number that a rate stands for, on this graph (a `Mixing`) and for a model of these layers."""
     if isinstance(rate, (int, float)):
         return float(rate)
-    fraction, energy = kept(compressor, layer_sizes)
-    return from_table(fraction) if rate == "table" else automatic(energy, mixing, caution)
+    fraction, energy, _ = kept(compressor, layer_sizes)
+    by_fraction = rate == "table" and compressor.spec.values == "float32"  # the table is for top-K, in float32
+    return from_table(fraction) if by_fraction else automatic(energy, mixing, caution)
+
+
+def check_contraction(compressor: Compression, layer_sizes: tuple[int, ...]) -> None:
+    """ValueError if what is lost would grow without end when it is added to the next message."""
+    lost = kept(compressor, layer_sizes)[2]
+    if lost >= 1:
+        raise ValueError(
+            f"compressor {type(compressor).__name__.lower()} is off by {lost:.1f} times the square norm of a vector of "
+            'this size, and errors would add up; take more bits, smaller buckets, or for qsgd norm = "max"'
+        )
 
 
 @cache
-def kept(compressor: Compression, layer_sizes: tuple[int, ...]) -> tuple[float, float]:
-    """What a compressor keeps of a normally distributed vector: the fraction of its entries, and of its square norm.
+def kept(compressor: Compression, layer_sizes: tuple[int, ...]) -> tuple[float, float, float]:
+    """What a compressor does to a normally distributed vector: the fraction of entries that it keeps, the share of the
+    square norm, and the square of its error against the square norm.
 
-    The latter after the best scaling, the square of the cosine between the two, so that it is 1 / (1 + omega) for an
-    unbiased compressor. Measured on one vector: that needs no formula, and holds for a compressor of one's own too.
+    The share is that after the best scaling, the square of the cosine between the two, so that it is 1 / (1 + omega)
+    for an unbiased compressor. Measured on one vector: that needs no formula, and holds for a compressor of one's own.
     """
     width = sum(layer_sizes)
     normal = np.random.Generator(philox(0, "normal vector")).standard_normal((1, width), dtype=np.float32)
@@ -44,7 +56,8 @@ def kept(compressor: Compression, layer_sizes: tuple[int, ...]) -> tuple[float, 
     part = compressor(x, Round(0, 0.0, Streams(0, [0], 0), layer_sizes=layer_sizes))
     fraction = 1.0 if part.sent is None else part.sent.double().mean().item()
     cosine = torch.nn.functional.cosine_similarity(x.double(), part.values.double()).item()
-    return fraction, cosine**2
+    error = (x - part.values).double().square().sum() / x.double().square().sum()
+    return fraction, cosine**2, error.item()
 
 
 def from_table(fraction: float) -> float:
@@ -63,6 +76,6 @@ def automatic(energy: float, mixing: Any, caution: float) -> float:
     1 without compression. With it, what was lost comes back later, and the exchange must not have moved too far by
     then: gossip with CHOCO or with error feedback is stable up to a rate of about energy / |I - W|. A caution of 2
     stays under half of that. Error feedback, which never forgets what it lost, leaves a disagreement that grows with
-    the rate, and wants more. Found by trying ten compressors on two graphs: docs/decisions/0002-averaging-rates.md.
+    the rate, and wants more. Found by trying compressors on two graphs: docs/decisions/0002-averaging-rates.md.
     """
     return float(energy / (energy + caution * (1 - energy) * mixing.largest_move()))

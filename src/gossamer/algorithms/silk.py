@@ -8,8 +8,8 @@ one bit a coefficient and one scale a message. And all nodes begin at the same m
     difference = T(x_i - x0) - xh_i;   q_i = mean |d| * sign(d) over the fraction `kept` of largest |d|, else 0
     xh_i <- xh_i + q_i;   x_i <- x_i + rate * T^-1(sum_j w_ij xh_j - xh_i)
 
-A kept coefficient costs its index (about 3.5 bits at 20 %) and one bit. CHOCO's theory covers it: the compressor is a
-contraction, and the mean of the models is conserved whatever is sent.
+A kept coefficient costs its index (about 3.5 bits at 20 %) and one bit. The mean of the models is conserved whatever is
+sent. The compressor is a contraction, so CHOCO's theory covers it for a small enough rate; the default is what worked.
 """
 
 from dataclasses import dataclass

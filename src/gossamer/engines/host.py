@@ -164,7 +164,7 @@ class BlockHost:
 
 
 def network_of(experiment: Experiment) -> Network:
-    keeps_mass = "column_stochastic" in experiment.algorithm.requires
+    keeps_mass = "symmetric" not in experiment.algorithm.requires
     return Network(experiment.topology, experiment.faults, experiment.nodes, experiment.seed, keeps_mass)
 
 

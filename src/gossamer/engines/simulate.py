@@ -62,7 +62,7 @@ class Simulation:
         if self._workers is None:
             self._workers = self._start()
         self._workers.run("outgoing", self.round)
-        metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._board.losses.mean().item()}
+        metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
         metrics |= self._count_bytes()
         self._workers.run("incoming", self.round)
         metrics |= self._weigh()
@@ -71,6 +71,11 @@ class Simulation:
             self._workers.run("evaluate", self.round - 1)
             metrics |= self._measure()
         return metrics | {"seconds": time.perf_counter() - started}
+
+    def _train_loss(self) -> float:
+        """The mean over the nodes that took part; 0 if none did."""
+        up = torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, self.round))
+        return self._board.losses[up].mean().item() if up.any() else 0.0
 
     def ledger(self) -> list[dict[str, int]]:
         """The bytes of the last round on every link."""
