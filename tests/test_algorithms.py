@@ -298,6 +298,14 @@ def test_push_sum_takes_only_what_it_can_make_right(inner: Algorithm) -> None:
         PushSum(inner)
 
 
+def test_an_algorithm_of_ones_own_need_not_require_anything() -> None:
+    class Own(Dpsgd):
+        requires = Algorithm.requires
+
+    assert Own().requires == frozenset()
+    simulated(replace(QUADRATIC, algorithm=Own(), topology=DirectedRing(), rounds=1))
+
+
 def test_the_table_of_rates_is_for_top_k_only() -> None:
     mixing = Ring().at(8, 0, 0)
     assert rates.resolve("table", TopK(0.01), mixing, (1000,), 8) == pytest.approx(0.005)

@@ -171,10 +171,14 @@ class Algorithm:
         raise NotImplementedError(f"{type(self).__name__} must define this method, or `composition`")
 
     @property
+    def _is_composed(self) -> bool:
+        return type(self).composition is not Algorithm.composition
+
+    @property
     def requires(self) -> frozenset[str]:
         """What must hold, checked before the first round: "symmetric" weights, "column_stochastic" weights, a "static"
         or a "changing" topology, "reliable" delivery, "one_local_step" a round. Usually a plain class attribute."""
-        return self.composition.requires
+        return self.composition.requires if self._is_composed else frozenset()
 
     @property
     def parts(self) -> Mapping[str, PartSpec]:
@@ -183,8 +187,7 @@ class Algorithm:
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Algorithm":
         """The same algorithm with what depends on the graph (a `Mixing`) or the model set; ValueError if unfit."""
-        composed = type(self).composition is not Algorithm.composition
-        return self.composition.prepare(mixing, layer_sizes) if composed else self
+        return self.composition.prepare(mixing, layer_sizes) if self._is_composed else self
 
     def init(self, x0: Tensor) -> State:
         """The state of a block whose nodes start at the models x0, (B, D)."""
@@ -208,14 +211,13 @@ class Algorithm:
 
     def weights(self, state: State) -> Tensor | None:
         """(B, ...): the push-sum weights, if it has any; their sum over all nodes is the number of nodes."""
-        composed = type(self).composition is not Algorithm.composition
-        return self.composition.weights(state) if composed else None
+        return self.composition.weights(state) if self._is_composed else None
 
     @property
     def averages(self) -> bool:
         """Does it have an averaging rate?"""
-        composed = type(self).composition is not Algorithm.composition
-        return self.composition.averages if composed else type(self).averaging_rate is not Algorithm.averaging_rate
+        own = type(self).averaging_rate is not Algorithm.averaging_rate
+        return own or (self._is_composed and self.composition.averages)
 
     def averaging_rate(self, round: Round) -> float:
         """By how much an exchange moves a node towards the average, x + rate * (sum_j w_ij x_j - x): what `PushSum`
