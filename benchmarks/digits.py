@@ -1,8 +1,8 @@
-"""The tables of docs/results/digits.md: python benchmarks/digits.py budgets | directed [--seeds 5] [--json]
+"""The tables of docs/results/digits.md: python benchmarks/digits.py budgets | directed | new [--seeds 5] [--json]
 
 Budgets: full sharing, random sampling, JWINS, CHOCO and Silk on sixteen nodes at given shares of full sharing's bytes.
 CHOCO's kept fraction is what makes its bytes fit the share; its rate was chosen on seeds 100 and 101 by `tune`.
-Directed: SGP, Sparse-Push and SCSP on the directed ring of four nodes.
+Directed: SGP, Sparse-Push and SCSP on the directed ring of four nodes. New: what docs/algorithms.md says of our own.
 """
 
 import argparse
@@ -13,11 +13,12 @@ from statistics import mean, stdev
 from typing import Any
 
 from gossamer import Evaluation, Experiment, simulate
-from gossamer.algorithms import Choco, Dpsgd, Jwins, RandomSampling, Silk
-from gossamer.compressors import TopK
+from gossamer.algorithms import Choco, DeepSqueeze, Dpsgd, FromStart, Jwins, QuantizedJwins, RandomSampling, Silk
+from gossamer.compressors import Chain, Sign, TopK
 from gossamer.core import Algorithm
 from gossamer.engines.block import NodeError
 from gossamer.recipes import RECIPES
+from gossamer.transforms import Wavelet
 
 SIXTEEN = RECIPES["jwins-digits"]()
 RATES = (1.0, 0.85, 0.7, 0.5, 0.35, 0.2)
@@ -69,13 +70,26 @@ def directed() -> Iterable[tuple[str, Experiment]]:
     return ((name, RECIPES[name]()) for name in ("sgp-ring", "sparse-push-ring", "scsp-ring"))
 
 
+def new() -> Iterable[tuple[str, Experiment]]:
+    signs = Chain(TopK(0.2), Sign())
+    algorithms: dict[str, Algorithm] = {
+        "jwins-quantized, 8 bits": QuantizedJwins(8),
+        "jwins-quantized, 4 bits": QuantizedJwins(4),
+        "from-start of deep-squeeze, signs, rate 0.3": FromStart(DeepSqueeze(signs, 0.3, Wavelet())),
+    }
+    return ((name, replace(SIXTEEN, algorithm=algorithm)) for name, algorithm in algorithms.items())
+
+
+TABLES = {"budgets": budgets, "directed": directed, "new": new}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=["budgets", "directed"])
+    parser.add_argument("table", choices=list(TABLES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()
-    for name, experiment in budgets() if options.table == "budgets" else directed():
+    for name, experiment in TABLES[options.table]():
         line = row(name, experiment, range(options.seeds))
         if options.json:
             print(json.dumps(line), flush=True)
