@@ -158,9 +158,11 @@ class Watched(Quadratic):
 
     asked: list = field(default_factory=list)
 
-    def gradient(self, models: torch.Tensor, samples: list, seeds: list) -> tuple[torch.Tensor, torch.Tensor]:
+    def gradient(
+        self, models: torch.Tensor, samples: list, seeds: list, buffers: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         self.asked.append((models.clone(), [tuple(s) for s in samples], list(seeds)))
-        return super().gradient(models, samples, seeds)
+        return super().gradient(models, samples, seeds, buffers)
 
 
 def test_every_local_step_has_its_own_minibatch_seed_and_learning_rate() -> None:

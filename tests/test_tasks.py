@@ -1,14 +1,19 @@
 import copy
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
-from gossamer import Experiment, simulate
+from gossamer import Experiment, resume, simulate
 from gossamer.engines.block import Batches
+from gossamer.engines.simulate import Simulation
+from gossamer.experiment import Evaluation
+from gossamer.faults import Faults
 from gossamer.tasks import Digits, Quadratic, Supervised
 from gossamer.topologies import Ring
 
@@ -100,11 +105,36 @@ def test_frozen_parameters_are_neither_trained_nor_shared() -> None:
     assert sum(small_task(net).layer_sizes) == 18
 
 
+class Counting(nn.Linear):
+    """Counts its calls in a whole number."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += 1
+        return super().forward(x)
+
+
+class Replacing(nn.Linear):
+    """Puts a new tensor in its buffer's place."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0).detach()
+        return super().forward(x - self.mean)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))}, "GroupNorm"),
-        ({"model": nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3))}, "changes in training"),
+        ({"model": nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, momentum=None), nn.Linear(5, 3))}, "momentum=None"),
+        ({"model": lambda: Counting()}, "buffer 'seen' changes in training"),
+        ({"model": lambda: Replacing()}, "buffer 'mean' changes in training"),
         ({"model": nn.Linear(6, 3).double()}, r"call .float\(\)"),
         ({"model": nn.Flatten()}, "nothing to train"),
         ({"model": nn.Linear(7, 3)}, "the model does not take the data: RuntimeError"),
@@ -118,6 +148,80 @@ def test_frozen_parameters_are_neither_trained_nor_shared() -> None:
 def test_what_does_not_fit_is_refused_before_a_run_with_what_would(changes: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         small_task(**changes).load()
+
+
+def test_batch_statistics_stay_with_their_node_and_are_those_of_separate_modules() -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    task = small_task(net).load()
+    rows, buffers = task.initial_model(0).repeat(2, 1), task.buffers.repeat(2, 1)
+    alone = [copy.deepcopy(net).train() for _ in range(2)]
+    for step in range(3):
+        batches = [np.arange(4) + 8 * step, np.arange(4, 8) + 8 * step]
+        task.gradient(rows, batches, [0, 0], buffers)
+        for module, batch in zip(alone, batches, strict=True):
+            module(task.train[0][batch])
+    for row, module in zip(buffers, alone, strict=True):
+        assert torch.equal(row, torch.cat([module[1].running_mean, module[1].running_var]))
+        expected = module.eval()(task.test[0])
+        loss, _ = task.evaluate(rows[0], np.arange(10), row)
+        torch.testing.assert_close(torch.tensor(loss), nn.functional.cross_entropy(expected, task.test[1]))
+    assert not torch.equal(buffers[0], buffers[1])
+
+
+def test_batch_statistics_survive_a_resume_and_are_the_same_in_any_number_of_workers(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    experiment = Experiment(nodes=4, rounds=4, topology=Ring(), task=small_task(net), evaluation=Evaluation(every=1))
+    whole, split = simulate(experiment, workers=1), simulate(experiment, workers=2)
+    seen = []
+
+    def stop_after_two(metrics: dict) -> None:
+        seen.append(metrics)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(experiment, tmp_path / "run", workers=1, checkpoint_every=2, on_round=stop_after_two)
+    again = resume(tmp_path / "run", experiment, workers=1)
+    for other in (split, again):
+        assert torch.equal(other.models, whole.models)
+        assert [m["test_loss"] for m in other.metrics] == [m["test_loss"] for m in whole.metrics]
+
+
+def test_a_node_that_is_down_keeps_its_batch_statistics() -> None:
+    net = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    faults = Faults(down=((0, 1, 2),))
+    experiment = Experiment(nodes=4, rounds=2, topology=Ring(), task=small_task(net), faults=faults)
+    with Simulation(experiment, workers=1) as simulation:
+        simulation.step()
+        buffers = simulation.save()["buffers"]
+    assert torch.equal(buffers[0], small_task(net).buffers)
+    assert not torch.equal(buffers[1], buffers[0])
+
+
+def test_held_out_samples_are_neither_trained_on_nor_those_of_the_test() -> None:
+    inputs = torch.arange(40.0)[:, None].repeat(1, 6)
+    targets = torch.arange(40) % 3
+    clients = np.arange(40) // 4
+    task = small_task(train=(inputs, targets), clients=clients)
+    for data in (task, replace(task, train=TensorDataset(inputs, targets))):
+        part = data.held_out(0.25)
+        test = [int(part.test[i][0][0]) for i in range(10)] if isinstance(part.test, Subset) else part.test[0][:, 0]
+        train = part.train[0][:, 0] if isinstance(part.train, tuple) else [int(x[0]) for x, _ in part.train]
+        assert sorted([*map(int, test), *map(int, train)]) == list(range(40))
+        assert len(test) == 10
+        assert part.labels.tolist() == [int(i) % 3 for i in train]
+        assert part.clients.tolist() == [int(i) // 4 for i in train]
+
+
+def test_augmentation_is_of_training_only_and_preparation_of_both() -> None:
+    task = small_task(augment=lambda x: x + torch.rand(()), prepare=lambda x: 2 * x)
+    plain, batch = small_task(), np.arange(8)
+    row = task.initial_model(0)[None]
+    one, other = (task.gradient(row, [batch], [seed])[0] for seed in (1, 2))
+    assert one != other
+    assert torch.equal(one, task.gradient(row, [batch], [1])[0])
+    doubled = replace(plain, test=(2 * plain.test[0], plain.test[1]))
+    assert task.evaluate(row[0], np.arange(10)) == doubled.evaluate(row[0], np.arange(10))
 
 
 def test_a_users_module_is_left_alone_and_two_runs_of_it_are_the_same() -> None:

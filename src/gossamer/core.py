@@ -270,11 +270,18 @@ class Task(Protocol):
     def initial_model(self, seed: int) -> Tensor:
         """(D,): where every node starts."""
 
-    def gradient(self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+    @property
+    def buffers(self) -> Tensor:
+        """(K,): what a model carries beside its parameters at the start, such as the running statistics of batch
+        normalization. Each node keeps its own, and shares them with nobody. Usually empty."""
+
+    def gradient(
+        self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Losses (B,) and gradients (B, D) of each row's model on its own minibatch of training samples.
 
-        Whatever is random in it (dropout, augmentation) is drawn from the row's seed.
+        Whatever is random in it (dropout, augmentation) is drawn from the row's seed. `buffers`, (B, K), are changed.
         """
 
-    def evaluate(self, model: Tensor, samples: Samples) -> tuple[float, float]:
-        """Loss and metric of one model (D,) on these test samples."""
+    def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor) -> tuple[float, float]:
+        """Loss and metric of one model (D,) with its buffers (K,) on these test samples."""

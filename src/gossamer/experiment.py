@@ -17,7 +17,7 @@ from gossamer.faults import Faults
 from gossamer.mixing import Mixing
 from gossamer.optimizer import SCHEDULES, Optimizer, Schedule
 from gossamer.partition import PARTITIONS, Iid, Partition, check_enough
-from gossamer.tasks import TASKS, Digits
+from gossamer.tasks import TASKS, Digits, Supervised
 from gossamer.topologies import TOPOLOGIES, RandomRegular, Ring, Topology
 from gossamer.transforms import TRANSFORMS, LinearTransform
 
@@ -44,11 +44,13 @@ class Evaluation:
     samples: int | Literal["all"] = "all"  # a seeded choice of so many test samples
     nodes: int | Literal["all"] = "all"  # a seeded choice of so many nodes; 0: only the mean model
     mean_model: bool = True  # test the average of all nodes' models too
+    validation: float = 0.0  # share of the training samples to hold out and test on instead: to choose settings by
 
     def __post_init__(self) -> None:
         _check_types(self)
         _check(self.every >= 1, "every", "at least 1", self.every)
         _check(self.samples == "all" or self.samples >= 1, "samples", 'at least 1, or "all"', self.samples)
+        _check(0 <= self.validation < 1, "validation", "at least 0 and under 1", self.validation)
         _check(self.nodes == "all" or self.nodes >= 0, "nodes", 'at least 0, or "all"', self.nodes)
         if self.nodes == 0 and not self.mean_model:
             raise ValueError("nodes = 0 leaves nothing to test without the mean model; set mean_model = true")
@@ -87,6 +89,7 @@ class Experiment:
     algorithm: Algorithm = field(default_factory=Dpsgd)
     optimizer: Optimizer = field(default_factory=Optimizer)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    device: str = "cpu"  # where gradients and tests are computed, as torch names it
     wire: Wire = field(default_factory=Wire)
     faults: Faults = field(default_factory=Faults)
 
@@ -105,6 +108,20 @@ class Experiment:
             topology = self.topology.pinned()
         with section("faults"):
             return replace(self, topology=topology, faults=self.faults.pinned())
+
+    def load_task(self) -> Task:
+        """The task, with what is to be held out of its training samples, where it is to be computed."""
+        with section("task"):
+            task = self.task.load()
+        for key, given in (("evaluation.validation", self.evaluation.validation), ("device", self.device)):
+            if given not in (0, "cpu") and not isinstance(task, Supervised):
+                raise ExperimentError(f"{key}: {given} was given, and task {named(self.task)} has no choice of it")
+        if isinstance(task, Supervised) and self.evaluation.validation:
+            task = task.held_out(self.evaluation.validation)
+        if isinstance(task, Supervised) and self.device != "cpu":
+            with section("device"):
+                task = task.on(self.device)
+        return task
 
     def prepared(self, task: Task) -> "Experiment":
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""

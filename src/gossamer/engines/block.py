@@ -57,6 +57,7 @@ class Block:
         self.algorithm = experiment.optimizer.around(experiment.algorithm)
         self.state: State = self.algorithm.init(x0)
         self.before_send = x0
+        self.buffers = task.buffers.repeat(len(nodes), 1)
         self._batches = [
             Batches(shard, experiment.batch_size, experiment.seed, node)
             for shard, node in zip(shards, nodes, strict=True)
@@ -67,13 +68,13 @@ class Block:
 
         `up`, (B, 1) bool, tells which nodes take part; the state of the others stays as it is.
         """
-        round, before = self._round(number), self.state
+        round, before, buffers = self._round(number), self.state, self.buffers.clone()
         losses = torch.zeros(len(self.nodes))
         for step in range(self.experiment.local_steps):
             models = self.algorithm.model(self.state)
             samples, seeds = self._minibatches(number, step)
             try:
-                loss, gradient = self.task.gradient(models, samples, seeds)
+                loss, gradient = self.task.gradient(models, samples, seeds, self.buffers)
             except Exception as error:
                 error.add_note(
                     f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
@@ -85,6 +86,8 @@ class Block:
         self.before_send = self.algorithm.model(self.state)  # what full sharing would send
         message, self.state = self.algorithm.send(self.state, round)
         self._hold(before, up)
+        if up is not None:
+            self.buffers[:] = torch.where(up, self.buffers, buffers)
         return message, losses
 
     def incoming(self, number: int, inbox: Inbox, up: Tensor | None = None) -> None:
@@ -108,7 +111,7 @@ class Block:
 
         def loss(models: Tensor) -> Tensor:
             samples, seeds = self._minibatches(number + 1, 0)
-            return self.task.gradient(models, samples, seeds)[0][:, None]
+            return self.task.gradient(models, samples, seeds, self.buffers.clone())[0][:, None]
 
         rounds, local_steps = self.experiment.rounds, self.experiment.local_steps
         return Round(number, learning_rate, rng, rounds, local_steps, loss, tuple(self.task.layer_sizes))

@@ -34,6 +34,7 @@ class Board:
 
     messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n
     state: State  # (n, ...): where blocks start, and what `save` writes
+    buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
     models: Tensor  # (n, D), as of the last evaluation
     losses: Tensor  # (n,) training loss of the round
     num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
@@ -63,6 +64,7 @@ class Board:
         return cls(
             messages=messages,
             state=map_tensors(algorithm.init(models), moved),
+            buffers=shared(n, len(task.buffers)).copy_(task.buffers),
             models=models,
             losses=shared(n),
             num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
@@ -126,7 +128,7 @@ class BlockHost:
         self.board.models[self.rows] = models
         for node, model in zip(self.nodes, models, strict=True):
             if node in self.evaluated:
-                scores = self.block.task.evaluate(model, self.test_samples)
+                scores = self.block.task.evaluate(model, self.test_samples, self.board.buffers[node])
                 self.board.scores[node] = torch.tensor(scores, dtype=torch.float64)
 
     def save(self, round: int) -> None:

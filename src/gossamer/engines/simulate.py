@@ -28,7 +28,7 @@ class Simulation:
     """An experiment under way. `step` runs a round and returns its metrics; close it, or use it in a `with`."""
 
     def __init__(self, experiment: Experiment, workers: int | None = None):
-        self.task: Task = experiment.task.load()
+        self.task: Task = experiment.load_task()
         self.experiment = experiment = experiment.prepared(self.task)
         self._shards = experiment.shards(self.task)
         self.round = 0  # rounds that are complete
@@ -90,20 +90,21 @@ class Simulation:
         """Everything that the next round depends on, one row a node: what `restore` takes."""
         if self._workers:
             self._workers.run("save", self.round)
-        return dict(tensors_of(self._board.state)) | self._on_their_way()
+        return dict(tensors_of(self._board.state)) | self._beside_the_state()
 
-    def _on_their_way(self) -> dict[str, Tensor]:
-        """Messages that may still arrive, if some come late."""
+    def _beside_the_state(self) -> dict[str, Tensor]:
+        """The models' buffers, and messages that may still arrive, if some come late."""
+        buffers = {"buffers": self._board.buffers} if self._board.buffers.numel() else {}
         if self.experiment.faults.depth == 1:
-            return {}
+            return buffers
         parts = self._board.messages.items()
         values = {f"messages.{name}.values": part.values for name, part in parts}
-        return values | {f"messages.{name}.sent": part.sent for name, part in parts if part.sent is not None}
+        return buffers | values | {f"messages.{name}.sent": p.sent for name, p in parts if p.sent is not None}
 
     def restore(self, tensors: Mapping[str, Tensor], round: int, totals: Mapping[str, float]) -> None:
         """Continue from a saved state; before the first step."""
         assert self._workers is None
-        for name, target in (dict(tensors_of(self._board.state)) | self._on_their_way()).items():
+        for name, target in (dict(tensors_of(self._board.state)) | self._beside_the_state()).items():
             target.copy_(tensors[name])
         self.round = round
         self.totals = dict(totals)
@@ -122,6 +123,7 @@ class Simulation:
             shards = [self._shards[i] for i in nodes]
             block = Block(self.experiment, self.task, nodes, shards, self._board.models[rows])
             block.state = map_tensors(self._board.state, partial(_copy_rows, rows=rows))
+            block.buffers = self._board.buffers[rows]
             hosts.append(BlockHost(block, self._board, self._evaluated, self._test_samples))
         return Workers(hosts)
 
@@ -198,7 +200,7 @@ class Simulation:
         measured: dict[str, Any] = {"divergence": sum(distances) / len(distances)}
         scores = {f"node {i}": self._board.scores[i].tolist() for i in sorted(self._evaluated)}
         if self.experiment.evaluation.mean_model:
-            of_mean = list(self.task.evaluate(mean, self._test_samples))
+            of_mean = list(self.task.evaluate(mean, self._test_samples, self._board.buffers.mean(0)))
             measured[f"{metric}_of_mean_model"] = of_mean[1]
             scores = scores or {"the mean model": of_mean}
         numbers = {"the distance between the nodes' models": measured["divergence"]}

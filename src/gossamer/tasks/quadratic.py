@@ -29,6 +29,7 @@ class Quadratic:
 
     metric = "distance"
     clients = None
+    buffers = torch.empty(0)
 
     def __post_init__(self) -> None:
         for name in ("dimension", "num_samples"):
@@ -70,7 +71,9 @@ class Quadratic:
     def initial_model(self, seed: int) -> Tensor:
         return torch.zeros(self.dimension)
 
-    def gradient(self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def gradient(
+        self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor = buffers
+    ) -> tuple[Tensor, Tensor]:
         losses, gradients = torch.zeros(len(models)), torch.zeros_like(models)
         for row, batch in enumerate(samples):
             distances = models[row] - self.points[batch]
@@ -78,6 +81,6 @@ class Quadratic:
             gradients[row] = self.curvature * distances.mean(0)
         return losses, gradients
 
-    def evaluate(self, model: Tensor, samples: Samples) -> tuple[float, float]:
+    def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor = buffers) -> tuple[float, float]:
         loss = (self.curvature * (model - self.points[samples]) ** 2).sum(-1).mean() / 2
         return loss.item(), torch.linalg.vector_norm(model - self.optimum).item()

@@ -3,7 +3,7 @@
 import copy
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from gossamer.core import Samples
+from gossamer.rng import permutation, philox
 
 Data = tuple[Tensor, Tensor] | Dataset[Any]
 _EVALUATION_BATCH = 1000
@@ -30,7 +31,8 @@ class Supervised:
 
     `model` is a module, whose weights every node then starts from, or something that makes one when called, such as
     its class, which is called under the experiment's seed. `train` and `test` are (inputs, targets) tensors or
-    map-style datasets of such pairs. Only parameters that require a gradient are trained and shared.
+    map-style datasets of such pairs. Only parameters that require a gradient are trained and shared; what else
+    changes in training, such as the running statistics of batch normalization, stays with its node.
     """
 
     model: nn.Module | Callable[[], nn.Module]
@@ -40,6 +42,9 @@ class Supervised:
     score: Callable[[Tensor, Tensor], Tensor] = correct  # one number a sample; its mean is the metric
     metric: str = "accuracy"
     clients: NDArray[np.int64] | None = None
+    augment: Callable[[Tensor], Tensor] | None = None  # of a minibatch in training; may draw from torch's generator
+    prepare: Callable[[Tensor], Tensor] | None = None  # of every minibatch, such as bytes to numbers
+    device: str = "cpu"  # where gradients and tests are computed
 
     def load(self) -> "Supervised":
         """The task itself, once model and data are known to fit."""
@@ -55,16 +60,36 @@ class Supervised:
         self._try_out()
         return self
 
+    def held_out(self, share: float) -> "Supervised":
+        """The same task tested on a share of its training samples, which are then not trained on: to choose settings
+        by. Which ones is fixed, so that they stay unseen whatever the seed."""
+        order = permutation(philox(0, "held out"), self.num_samples)
+        held, kept = np.split(order, [max(1, round(share * self.num_samples))])
+        held.sort()
+        kept.sort()
+        clients = None if self.clients is None else self.clients[kept]
+        return replace(self, train=_part(self.train, kept), test=_part(self.train, held), clients=clients)
+
+    def on(self, device: str) -> "Supervised":
+        """The same task computed elsewhere; ValueError if there is no such place."""
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f'{device!r} was given, which torch cannot use here ({reason}); take "cpu"') from error
+        return replace(self, device=device)
+
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
         if not self._parameters:
             raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
-        before = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         few = np.arange(min(2, self.num_samples))
+        before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
         with torch.random.fork_rng(devices=[]):
             try:
-                self.gradient(self.initial_model(0)[None], [few], [0])
-                inputs, targets = _fetch(self.test, few[: self.num_test_samples])
+                buffers = self.buffers[None].clone()
+                self.gradient(self.initial_model(0)[None], [few], [0], buffers)
+                inputs, targets = self._fetch(self.test, few[: self.num_test_samples])
                 with torch.no_grad():
                     shape = self.score(self.module.eval()(inputs), targets).shape
             except Exception as error:
@@ -72,10 +97,12 @@ class Supervised:
         if shape != (len(targets),):
             raise ValueError(f"score must give one number a sample, of {len(targets)} samples it gave {tuple(shape)}")
         for name, buffer in self.module.named_buffers():
-            if not torch.equal(buffer, before[name]):
+            same, value = before[name]
+            counts = name.endswith("num_batches_tracked") or buffer.is_floating_point()
+            if buffer is not same or not (counts or torch.equal(buffer, value)):
                 raise ValueError(
-                    f"the model's buffer {name!r} changes in training, and would not be shared; leave its layer out, "
-                    "or for batch normalization take GroupNorm, or track_running_stats=False"
+                    f"the model's buffer {name!r} changes in training in a way that cannot be kept a node; "
+                    "make it a tensor of floating-point numbers that is changed in place, or leave its layer out"
                 )
 
     @cached_property
@@ -86,11 +113,24 @@ class Supervised:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
-        return module
+        return module.to(self.device)
 
     @cached_property
     def _parameters(self) -> list[nn.Parameter]:
         return [p for p in self.module.parameters() if p.requires_grad]
+
+    @cached_property
+    def _changing(self) -> list[Tensor]:
+        """The module's buffers of numbers. Counts are not among them: torch's layers count batches only to average
+        over all of them, which none does unless told to, and then there is no answer for several nodes."""
+        for name, module in self.module.named_modules():
+            if getattr(module, "track_running_stats", False) and getattr(module, "momentum", 0.1) is None:
+                raise ValueError(f"layer {name!r} has momentum=None, which is not kept a node; give it a number")
+        return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
+
+    @cached_property
+    def buffers(self) -> Tensor:
+        return torch.cat([torch.empty(0), *(buffer.detach().cpu().reshape(-1) for buffer in self._changing)])
 
     @cached_property
     def layer_sizes(self) -> list[int]:
@@ -116,40 +156,66 @@ class Supervised:
         module = self.model if isinstance(self.model, nn.Module) else _seeded(self.model, seed)
         return torch.cat([p.detach().reshape(-1) for p in module.parameters() if p.requires_grad])
 
-    def gradient(self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def gradient(
+        self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         self.module.train()
+        models = models.to(self.device)  # on the CPU this is no copy, nor are those below
+        kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
         gradients = torch.zeros_like(models)
-        losses = torch.zeros(len(models))
+        losses = torch.zeros(len(models), device=self.device)
         for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
             _seed_all(seed, self.train)
-            self._bind(models[row], gradients[row])
-            inputs, targets = _fetch(self.train, batch)
+            self._bind(models[row], gradients[row], kept[row])
+            inputs, targets = self._fetch(self.train, batch, self.augment)
             loss = self.loss(self.module(inputs), targets)
             loss.backward()  # type: ignore[no-untyped-call]
             losses[row] = loss.detach()
-        return losses, gradients
+        if buffers is not None and kept is not buffers:
+            buffers.copy_(kept)
+        return losses.cpu(), gradients.cpu()
 
-    def evaluate(self, model: Tensor, samples: Samples) -> tuple[float, float]:
+    def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
         self.module.eval()
-        self._bind(model, None)
+        self._bind(model.to(self.device), None, (self.buffers if buffers is None else buffers).to(self.device))
         _seed_all(0, self.test)
         loss = score = 0.0
         with torch.no_grad():
             for start in range(0, len(samples), _EVALUATION_BATCH):
-                inputs, targets = _fetch(self.test, samples[start : start + _EVALUATION_BATCH])
+                inputs, targets = self._fetch(self.test, samples[start : start + _EVALUATION_BATCH])
                 output = self.module(inputs)
                 loss += self.loss(output, targets).item() * len(targets)
                 score += self.score(output, targets).sum().item()
         return loss / len(samples), score / len(samples)
 
-    def _bind(self, model: Tensor, gradient: Tensor | None) -> None:
-        """Make the module's parameters, and their gradients, views of these rows: nothing is copied."""
+    def _bind(self, model: Tensor, gradient: Tensor | None, buffers: Tensor) -> None:
+        """Make the module's parameters, their gradients, and its buffers views of these rows: nothing is copied."""
         start = 0
         for parameter in self._parameters:
             stop = start + parameter.numel()
             parameter.data = model[start:stop].view(parameter.shape)
             parameter.grad = None if gradient is None else gradient[start:stop].view(parameter.shape)
             start = stop
+        start = 0
+        for buffer in self._changing:
+            stop = start + buffer.numel()
+            buffer.data = buffers[start:stop].view(buffer.shape)
+            start = stop
+
+    def _fetch(
+        self, data: Data, samples: Samples, augment: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """A minibatch, where and as the model takes it."""
+        if isinstance(data, tuple):
+            index = torch.from_numpy(samples)
+            inputs, targets = data[0][index], data[1][index]
+        else:
+            inputs, targets = default_collate([data[int(i)] for i in samples])
+        if augment is not None:
+            inputs = augment(inputs)
+        if self.prepare is not None:
+            inputs = self.prepare(inputs)
+        return inputs.to(self.device), targets.to(self.device)
 
 
 def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -170,12 +236,11 @@ def _length(data: Data) -> int:
     return len(data[0]) if isinstance(data, tuple) else len(data)  # type: ignore[arg-type]
 
 
-def _fetch(data: Data, samples: Samples) -> tuple[Tensor, Tensor]:
+def _part(data: Data, samples: Samples) -> Data:
+    """Some of the samples."""
     if isinstance(data, tuple):
-        index = torch.from_numpy(samples)
-        return data[0][index], data[1][index]
-    inputs, targets = default_collate([data[int(i)] for i in samples])
-    return inputs, targets
+        return data[0][torch.from_numpy(samples)], data[1][torch.from_numpy(samples)]
+    return Subset(data, samples.tolist())
 
 
 def _targets(data: Data) -> Tensor:
@@ -183,6 +248,8 @@ def _targets(data: Data) -> Tensor:
         return data[1]
     if isinstance(data, TensorDataset):
         return data.tensors[1]
+    if isinstance(data, Subset):
+        return _targets(data.dataset)[torch.as_tensor(data.indices)]
     if hasattr(data, "targets"):  # as torchvision's data sets have it
         return torch.as_tensor(data.targets)
     return torch.as_tensor([data[i][1] for i in range(_length(data))])
