@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gossamer.run import Run
 
-KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compressors", "transforms"]
+KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compressors", "transforms", "models"]
 
 workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
@@ -96,13 +96,14 @@ def list_(kind: str | None, as_json: bool) -> None:
     from gossamer.algorithms import ALGORITHMS
     from gossamer.algorithms.catalogue import entry
     from gossamer.compressors import COMPRESSORS
+    from gossamer.models import MODELS
     from gossamer.partition import PARTITIONS
     from gossamer.recipes import RECIPES
     from gossamer.tasks import TASKS
     from gossamer.topologies import TOPOLOGIES
     from gossamer.transforms import TRANSFORMS
 
-    all_tables = ALGORITHMS, TOPOLOGIES, PARTITIONS, TASKS, RECIPES, COMPRESSORS, TRANSFORMS
+    all_tables = ALGORITHMS, TOPOLOGIES, PARTITIONS, TASKS, RECIPES, COMPRESSORS, TRANSFORMS, MODELS
     tables: list[dict[str, Any]] = [dict(table) for table in all_tables]
     rows: list[dict[str, Any]] = []
     for k, table in zip(KINDS, tables, strict=True):

@@ -15,6 +15,7 @@ from gossamer.compressors import COMPRESSORS, Compression
 from gossamer.core import Algorithm, Samples, Task
 from gossamer.faults import Faults
 from gossamer.mixing import Mixing
+from gossamer.models import MODELS, Architecture
 from gossamer.optimizer import SCHEDULES, Optimizer, Schedule
 from gossamer.partition import PARTITIONS, Iid, Partition, check_enough
 from gossamer.tasks import TASKS, Digits, Supervised
@@ -215,6 +216,7 @@ TABLES: dict[type, dict[str, type]] = {
     Schedule: dict(SCHEDULES),
     Compression: dict(COMPRESSORS),
     LinearTransform: dict(TRANSFORMS),
+    Architecture: dict(MODELS),
 }
 """What an experiment file can name, by the type of the setting."""
 

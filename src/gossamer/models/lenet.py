@@ -1,0 +1,38 @@
+"""GN-LeNet: the network of JWINS's experiments on CIFAR-10."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from gossamer.models.architecture import Architecture, check_outputs, image_sides
+from gossamer.models.norms import GROUP_SIZE, Norm, activation, check_norm, normalization
+
+_CHANNELS = (32, 32, 64)
+
+
+@dataclass(frozen=True)
+class GnLeNet(Architecture):
+    """Three 5x5 convolutions of 32, 32 and 64 channels with GroupNorm of two groups, and a linear layer."""
+
+    norm: Norm = "group"
+
+    def __post_init__(self) -> None:
+        check_norm(self.norm)
+
+    def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
+        channels, height, width = image_sides(inputs, 8)
+        check_outputs(outputs)
+        layers: list[nn.Module] = []
+        for out in _CHANNELS:
+            group_size = out // 2 if self.norm == "group" else GROUP_SIZE
+            layers += convolution(channels, out, 5, normalization(self.norm, out, group_size), activation(self.norm))
+            channels = out
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * (height // 8) * (width // 8), outputs))
+
+
+def convolution(channels: int, out: int, kernel: int, norm: nn.Module, then: nn.Module) -> list[nn.Module]:
+    """A convolution that keeps the sides, normalization, the largest of each 2x2 pixels, and the activation.
+
+    ReLU after the pooling is the same as before it, for a quarter of the work.
+    """
+    return [nn.Conv2d(channels, out, kernel, padding=kernel // 2), norm, nn.MaxPool2d(2), then]
