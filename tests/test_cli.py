@@ -190,7 +190,7 @@ def wait_for_rounds(metrics: Path, number: int) -> None:
         time.sleep(0.02)
 
 
-LONG = ["run", "jwins-digits", "--rounds", "120", "--workers", "2", "--out", "run", *QUICK]
+LONG = ["run", "jwins-digits", "--rounds", "120", "--workers", "2", "--out", "run", *QUICK, "--set", "strategy=rows"]
 
 
 @pytest.fixture(scope="module")

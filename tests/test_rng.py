@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.rng import Streams, permutation, philox
+from gossamer.rng import Streams, permutation, permutations, philox, words
 
-words = st.integers(0, 2**63 - 1)
+numbers = st.integers(0, 2**63 - 1)
 
 
 def test_the_stream_is_philox_4x64_10_as_published() -> None:
@@ -19,7 +19,7 @@ def test_draws_do_not_change_from_version_to_version() -> None:
     assert philox(7, "cutoff", node=3, round=11).random_raw(2).tolist() == [3506170834700700904, 895270250413353696]
 
 
-@given(words, words, words, words, st.text())
+@given(numbers, numbers, numbers, numbers, st.text())
 def test_a_stream_is_a_function_of_what_it_is_for(seed: int, node: int, round: int, step: int, purpose: str) -> None:
     first = philox(seed, purpose, node, round, step).random_raw(8)
     assert np.array_equal(first, philox(seed, purpose, node, round, step).random_raw(8))
@@ -48,6 +48,28 @@ def test_uniform_numbers_are_uniform() -> None:
     assert (counts - 5000).abs().max() < 5 * 69
 
 
-@given(st.integers(0, 200), words)
+@given(st.integers(0, 200), numbers)
 def test_a_permutation_holds_every_number_once(length: int, seed: int) -> None:
     assert sorted(permutation(philox(seed, "p"), length)) == list(range(length))
+
+
+@given(
+    key=st.tuples(st.integers(0, 2**63 - 1), st.text(max_size=5)),
+    counters=st.lists(st.tuples(*[st.integers(0, 2**50)] * 3), max_size=5),
+    width=st.integers(0, 30),
+)
+def test_many_streams_in_one_call_are_numpys_own(key: tuple, counters: list, width: int) -> None:
+    seed, purpose = key
+    for node, round, step in counters:
+        expected = philox(seed, purpose, node, round, step).random_raw(width)
+        assert np.array_equal(words(seed, purpose, [node], [round], width, step)[0], expected)
+    nodes = [node for node, _, _ in counters]
+    rows = words(seed, purpose, nodes, [7], width)
+    assert rows.shape == (len(nodes), width)
+    for row, node in zip(rows, nodes, strict=True):
+        assert np.array_equal(row, philox(seed, purpose, node, 7).random_raw(width))
+
+
+def test_permutations_of_many_rounds_are_those_of_each() -> None:
+    found = permutations(5, "epoch", 3, range(10, 14), 9)
+    assert [permutation(philox(5, "epoch", 3, epoch), 9).tolist() for epoch in range(10, 14)] == found.tolist()

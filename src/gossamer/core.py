@@ -164,6 +164,7 @@ class Algorithm:
     """
 
     pools_data: ClassVar[bool] = False  # True: one node holds all data, the baseline that is not decentralized
+    steps_plainly: ClassVar[bool] = False  # True: the state's x is the model, a step x - learning_rate * gradient
 
     @property
     def composition(self) -> "Algorithm":

@@ -90,6 +90,7 @@ class Experiment:
     algorithm: Algorithm = field(default_factory=Dpsgd)
     optimizer: Optimizer = field(default_factory=Optimizer)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    strategy: Literal["auto", "rows", "batched", "vmap"] = "auto"  # how the gradients of many nodes are computed
     device: str = "cpu"  # where gradients and tests are computed, as torch names it
     wire: Wire = field(default_factory=Wire)
     faults: Faults = field(default_factory=Faults)
@@ -114,15 +115,18 @@ class Experiment:
         """The task, with what is to be held out of its training samples, where it is to be computed."""
         with section("task"):
             task = self.task.load()
-        for key, given in (("evaluation.validation", self.evaluation.validation), ("device", self.device)):
-            if given not in (0, "cpu") and not isinstance(task, Supervised):
-                raise ExperimentError(f"{key}: {given} was given, and task {named(self.task)} has no choice of it")
-        if isinstance(task, Supervised) and self.evaluation.validation:
+        if not isinstance(task, Supervised):
+            held_out = self.evaluation.validation
+            for key, given in (("device", self.device), ("strategy", self.strategy), ("validation", held_out)):
+                if given not in ("cpu", "auto", "rows", 0):
+                    raise ExperimentError(f"{key}: {given} was given, and task {named(self.task)} has no choice of it")
+            return task
+        if self.evaluation.validation:
             task = task.held_out(self.evaluation.validation)
-        if isinstance(task, Supervised) and self.device != "cpu":
-            with section("device"):
-                task = task.on(self.device)
-        return task
+        with section("device"):
+            task = task.on(self.device)
+        with section("strategy"):
+            return task.by(self.strategy, self.nodes)
 
     def prepared(self, task: Task) -> "Experiment":
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.kernels.philox import orders, philox_words
+
 
 @cache
 def _word(purpose: str) -> int:
@@ -36,6 +38,20 @@ def permutation(bits: np.random.Philox, length: int) -> NDArray[np.int64]:
     return np.argsort(bits.random_raw(length), kind="stable")
 
 
+def words(
+    seed: int, purpose: str, nodes: Sequence[int], rounds: Sequence[int], width: int, step: int = 0
+) -> NDArray[np.uint64]:
+    """(m, width): the first words of m streams; nodes and rounds may each be one for all."""
+    counters = np.empty((len(nodes) if len(rounds) == 1 else len(rounds), 3), np.uint64)
+    counters[:, 0], counters[:, 1], counters[:, 2] = step, rounds, nodes
+    return philox_words(np.uint64(seed), np.uint64(_word(purpose)), counters, width)
+
+
+def permutations(seed: int, purpose: str, node: int, rounds: Sequence[int], length: int) -> NDArray[np.int64]:
+    """(m, length): the permutation of a node's stream in each of m rounds."""
+    return orders(words(seed, purpose, [node], rounds, length))
+
+
 class Streams:
     """The streams of a block's nodes in one round: what an algorithm draws from, one row a node."""
 
@@ -46,8 +62,7 @@ class Streams:
 
     def raw(self, purpose: str, width: int) -> NDArray[np.uint64]:
         """(B, width) words of 64 random bits."""
-        rows = [philox(self.seed, purpose, node, self.round).random_raw(width) for node in self.nodes]
-        return np.stack(rows) if rows else np.empty((0, width), dtype=np.uint64)
+        return words(self.seed, purpose, self.nodes, [self.round], width)
 
     def uniform(self, purpose: str, width: int = 1) -> Tensor:
         """(B, width) numbers in [0, 1), float64."""

@@ -65,6 +65,7 @@ class Run:
             "seed": self.document["seed"],
             "nodes": self.document["nodes"],
             "rounds": last["round"],
+            "strategy": self.metrics[0]["strategy"],
             **{k: v for k, v in evaluated.items() if k not in left_out and not k.startswith("bytes_")},
             "metric": next(k.removesuffix("_mean") for k in evaluated if k.endswith("_mean")),
             "bytes_total": sum(total.values()),

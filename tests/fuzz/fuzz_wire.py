@@ -33,6 +33,8 @@ if COVERED:
 else:
     from gossamer import wire
 
+np.seterr(over="ignore")  # kernels count on whole numbers that wrap around, of which plain Python would warn
+
 from gossamer.core import Part, PartSpec, Quantized  # noqa: E402
 from gossamer.rng import philox  # noqa: E402
 from gossamer.wire import frame as frames  # noqa: E402

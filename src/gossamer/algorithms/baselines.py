@@ -21,6 +21,7 @@ from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
 class LocalOnly(Algorithm):
     """Every node trains alone; nothing is sent."""
 
+    steps_plainly = True
     requires = frozenset[str]()
     parts = dict[str, PartSpec]()
 

@@ -39,6 +39,7 @@ class Choco(Algorithm):
     rate: rates.Rate = "auto"  # gamma
     transform: LinearTransform = Identity()
 
+    steps_plainly = True
     requires = frozenset({"symmetric", "static", "reliable"})
 
     def __post_init__(self) -> None:

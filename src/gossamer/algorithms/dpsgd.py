@@ -24,6 +24,7 @@ class State(NamedTuple):
 class Dpsgd(Algorithm):
     """Full sharing: average whole models with the neighbours."""
 
+    steps_plainly = True
     requires = frozenset({"symmetric"})
     parts = {"x": PartSpec()}
 

@@ -47,6 +47,7 @@ class Jwins(Algorithm):
     accumulate: bool = True  # False forgets the scores after every round,
     randomize: bool = True  # False always sends the mean of the cut-off law
 
+    steps_plainly = True
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:

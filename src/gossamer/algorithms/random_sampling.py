@@ -26,6 +26,7 @@ class RandomSampling(Algorithm):
 
     budget: float = 0.37  # fraction of the parameters that is sent
 
+    steps_plainly = True
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:

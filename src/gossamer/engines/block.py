@@ -1,6 +1,7 @@
 """A block: the nodes that one process hosts, with their data and state. It does no input or output."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 from gossamer.core import Inbox, Message, Round, Samples, State, Task
 from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.experiment import Experiment
-from gossamer.rng import Streams, permutation, philox
+from gossamer.rng import Streams, permutations, words
+from gossamer.tasks import Supervised
 
 
 class Batches:
@@ -23,23 +25,27 @@ class Batches:
         self._batch_size = batch_size
         self._seed = seed
         self._node = node
-        self._epochs: dict[int, Samples] = {}
+        self._num_epochs = max(1, 1024 // len(samples))  # drawn at a time: of few samples, many
+        self._drawn: dict[int, Samples] = {}
 
     def at(self, step: int) -> Samples:
         """The minibatch of a step, counted from the start of the run."""
-        places = np.arange(step * self._batch_size, (step + 1) * self._batch_size)
-        epochs, offsets = np.divmod(places, len(self._samples))
-        first, last = int(epochs[0]), int(epochs[-1])
-        if first == last:
-            return self._epoch(first)[offsets]
-        return np.concatenate([self._epoch(e)[offsets[epochs == e]] for e in range(first, last + 1)])
+        start, pieces = step * self._batch_size, []
+        end = start + self._batch_size
+        while start < end:
+            number, offset = divmod(start, self._num_epochs * len(self._samples))
+            pieces.append(self._epochs(number)[offset : offset + end - start])
+            start += len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    def _epoch(self, epoch: int) -> Samples:
-        if epoch not in self._epochs:
-            self._epochs = {e: order for e, order in self._epochs.items() if e == epoch - 1}
-            order = permutation(philox(self._seed, "epoch", self._node, epoch), len(self._samples))
-            self._epochs[epoch] = self._samples[order]
-        return self._epochs[epoch]
+    def _epochs(self, number: int) -> Samples:
+        """The samples in the order of some epochs, one after the other."""
+        if number not in self._drawn:
+            self._drawn = {n: order for n, order in self._drawn.items() if n == number - 1}
+            epochs = range(number * self._num_epochs, (number + 1) * self._num_epochs)
+            order = permutations(self._seed, "epoch", self._node, epochs, len(self._samples))
+            self._drawn[number] = self._samples[order.ravel()]
+        return self._drawn[number]
 
 
 class NodeError(Exception):
@@ -55,7 +61,7 @@ class Block:
         self.task = task
         self.nodes = nodes
         self.algorithm = experiment.optimizer.around(experiment.algorithm)
-        self.state: State = self.algorithm.init(x0)
+        self.state: State = self.algorithm.init(x0.clone())  # steps may be taken in place
         self.before_send = x0
         self.buffers = task.buffers.repeat(len(nodes), 1)
         self._batches = [
@@ -70,18 +76,17 @@ class Block:
         """
         round, before, buffers = self._round(number), self.state, self.buffers.clone()
         losses = torch.zeros(len(self.nodes))
+        if self._descends:
+            self.state = self._with_model_of_its_own(up)
         for step in range(self.experiment.local_steps):
-            models = self.algorithm.model(self.state)
-            samples, seeds = self._minibatches(number, step)
             try:
-                loss, gradient = self.task.gradient(models, samples, seeds, self.buffers)
+                loss = self._step(number, step, round)
             except Exception as error:
                 error.add_note(
                     f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
                 )
                 raise
             self._check_finite(loss, number)
-            self.state = self.algorithm.local_step(self.state, gradient, round)
             losses += loss / self.experiment.local_steps
         self.before_send = self.algorithm.model(self.state)  # what full sharing would send
         message, self.state = self.algorithm.send(self.state, round)
@@ -89,6 +94,28 @@ class Block:
         if up is not None:
             self.buffers[:] = torch.where(up, self.buffers, buffers)
         return message, losses
+
+    def _step(self, number: int, step: int, round: Round) -> Tensor:
+        """One local step; the losses (B,)."""
+        samples, seeds = self._minibatches(number, step)
+        if self._descends:
+            assert isinstance(self.task, Supervised)
+            return self.task.descend(self.state.x, samples, round.learning_rate)
+        losses, gradient = self.task.gradient(self.models(), samples, seeds, self.buffers)
+        self.state = self.algorithm.local_step(self.state, gradient, round)
+        return losses
+
+    @cached_property
+    def _descends(self) -> bool:
+        """Are steps taken in place? Where a minibatch touches few parameters, that saves going through all of them."""
+        return self.algorithm.steps_plainly and isinstance(self.task, Supervised) and self.task.descends
+
+    def _with_model_of_its_own(self, up: Tensor | None) -> State:
+        """The state with an x that may be changed in place, because nothing else refers to it."""
+        x = self.state.x
+        places = [tensor.data_ptr() for _, tensor in tensors_of(self.state)]
+        only_here = places.count(x.data_ptr()) == 1 and (up is None or bool(up.all()))
+        return self.state if only_here else self.state._replace(x=x.clone())
 
     def incoming(self, number: int, inbox: Inbox, up: Tensor | None = None) -> None:
         """Take in the round's messages."""
@@ -119,7 +146,7 @@ class Block:
     def _minibatches(self, number: int, step: int) -> tuple[list[Samples], list[int]]:
         """Of a local step of a round: each node's samples, and the seed for whatever is random in it."""
         at, seed = number * self.experiment.local_steps + step, self.experiment.seed
-        seeds = [int(philox(seed, "step", node, number, step).random_raw() >> 1) for node in self.nodes]
+        seeds = (words(seed, "step", self.nodes, [number], 1, step)[:, 0] >> 1).tolist()
         return [batches.at(at) for batches in self._batches], seeds
 
     def _check_finite(self, losses: Tensor, number: int) -> None:

@@ -63,6 +63,8 @@ class Simulation:
             self._workers = self._start()
         self._workers.run("outgoing", self.round)
         metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
+        if self.round == 0:
+            metrics["strategy"] = getattr(self.task, "strategy", "rows")
         metrics |= self._count_bytes()
         self._workers.run("incoming", self.round)
         metrics |= self._weigh()
@@ -117,8 +119,7 @@ class Simulation:
     def _start(self) -> Workers:
         wire.warm()
         hosts = []
-        for numbers in np.array_split(np.arange(self.experiment.nodes), self._num_workers):
-            nodes = range(int(numbers[0]), int(numbers[-1]) + 1)
+        for nodes in split(self.experiment.nodes, self._num_workers, getattr(self.task, "chunk", 1)):
             rows = slice(nodes.start, nodes.stop)
             shards = [self._shards[i] for i in nodes]
             block = Block(self.experiment, self.task, nodes, shards, self._board.models[rows])
@@ -218,6 +219,13 @@ class Simulation:
             f"{metric}_min": min(found),
             f"{metric}_max": max(found),
         }
+
+
+def split(nodes: int, num_workers: int, chunk: int) -> list[range]:
+    """The nodes in as many runs as there are workers, of whole chunks, as even as can be."""
+    firsts = np.arange(0, nodes, chunk)
+    starts = [int(part[0]) for part in np.array_split(firsts, min(num_workers, len(firsts)))]
+    return [range(start, end) for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
 
 
 def _copy_rows(_: str, tensor: Tensor, rows: slice) -> Tensor:

@@ -22,10 +22,12 @@ class MatrixFactorization(Architecture):
             raise ValueError(f"inputs must be the numbers of (users, items), {inputs} was given")
         if outputs != 1:
             raise ValueError(f"outputs must be 1, the rating, for matrix factorization, {outputs} was given")
-        return _MatrixFactorization(*inputs, self.factors)
+        return Factorization(*inputs, self.factors)
 
 
-class _MatrixFactorization(nn.Module):
+class Factorization(nn.Module):
+    """The module. Its parameters stand in the order that `gossamer.kernels.factorization` knows."""
+
     def __init__(self, users: int, items: int, factors: int):
         super().__init__()
         self.users, self.items = nn.Embedding(users, factors), nn.Embedding(items, factors)

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from gossamer.core import Samples
 from gossamer.rng import permutation, philox
+from gossamer.tasks import strategies
 
 Data = tuple[Tensor, Tensor] | Dataset[Any]
 _EVALUATION_BATCH = 1000
@@ -45,6 +46,8 @@ class Supervised:
     augment: Callable[[Tensor], Tensor] | None = None  # of a minibatch in training; may draw from torch's generator
     prepare: Callable[[Tensor], Tensor] | None = None  # of every minibatch, such as bytes to numbers
     device: str = "cpu"  # where gradients and tests are computed
+    strategy: strategies.Strategy = "rows"  # how the gradients of several rows are computed
+    chunk: int = 1  # for other strategies, so many rows at a time
 
     def load(self) -> "Supervised":
         """The task itself, once model and data are known to fit."""
@@ -78,6 +81,27 @@ class Supervised:
             reason = str(error).splitlines()[0]
             raise ValueError(f'{device!r} was given, which torch cannot use here ({reason}); take "cpu"') from error
         return replace(self, device=device)
+
+    def by(self, strategy: Literal["auto"] | strategies.Strategy, nodes: int) -> "Supervised":
+        """The same task with a strategy for gradients; ValueError if it does not suit the model."""
+        plain = self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
+        if strategy == "auto":
+            strategy = strategies.strategy_for(self.module, self.loss) if plain else "rows"
+        elif strategy != "rows" and not plain:
+            raise ValueError(f'{strategy!r} needs data that are tensors, not augmented, on the CPU; take "rows"')
+        if reason := strategies.unfit(strategy, self.module, self.loss):
+            raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
+        return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
+
+    @property
+    def descends(self) -> bool:
+        """Is `descend` better than `gradient`?"""
+        return self.strategy == "batched" and strategies.is_sparse(self.module, self.loss)
+
+    def descend(self, models: Tensor, samples: Sequence[Samples], learning_rate: float) -> Tensor:
+        """Take a step of gradient descent in place, the losses (B,)."""
+        inputs, targets = self._fetch(self.train, np.stack(samples))
+        return strategies.descend(self.module, models, inputs, targets, learning_rate)
 
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
@@ -160,6 +184,8 @@ class Supervised:
         self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         self.module.train()
+        if self.strategy != "rows":
+            return self._gradient_in_chunks(models, samples)
         models = models.to(self.device)  # on the CPU this is no copy, nor are those below
         kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
         gradients = torch.zeros_like(models)
@@ -174,6 +200,16 @@ class Supervised:
         if buffers is not None and kept is not buffers:
             buffers.copy_(kept)
         return losses.cpu(), gradients.cpu()
+
+    def _gradient_in_chunks(self, models: Tensor, samples: Sequence[Samples]) -> tuple[Tensor, Tensor]:
+        losses, gradients = [], []
+        for start in range(0, len(models), self.chunk):
+            rows = slice(start, start + self.chunk)
+            inputs, targets = self._fetch(self.train, np.stack(samples[rows]))
+            loss, gradient = strategies.gradients(self.strategy, self.module, self.loss, models[rows], inputs, targets)
+            losses.append(loss)
+            gradients.append(gradient)
+        return torch.cat(losses), torch.cat(gradients)
 
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
         self.module.eval()

@@ -1,0 +1,164 @@
+"""Gradients of many small models at once.
+
+One module after the other, its parameters being views of a row, is as fast as can be for convolutions and the like.
+For a model of a few thousand parameters nearly all of that time is spent between the operations. So, where it pays:
+
+    "batched"   chains of dense layers as products of stacks of matrices, one a node; matrix factorization by a kernel
+    "vmap"      other small models without buffers and randomness, by torch.func.vmap
+
+The choice is by a rule on the model, never by a timing: the same seed must give the same run. Rows are taken in chunks
+whose size depends on the number of nodes alone, and processes host whole chunks, so the number of processes changes
+nothing. Sums run in another order than in a module of one's own: models differ from those of "rows" in the last bits.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.kernels.factorization import add_gradients
+from gossamer.models.matrix_factorization import Factorization
+
+Strategy = Literal["rows", "batched", "vmap"]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+_SLOPES: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {  # of activations, from what they return
+    nn.ReLU: lambda y: y > 0,
+    nn.Tanh: lambda y: 1 - y * y,
+    nn.Sigmoid: lambda y: y * (1 - y),
+}
+_ROW_WISE = (*_SLOPES, nn.GELU, nn.SiLU, nn.ELU, nn.Linear, nn.Flatten, nn.LayerNorm, nn.GroupNorm, nn.Sequential)
+_SMALL = 20_000  # parameters
+
+
+def chunk_for(nodes: int) -> int:
+    """Rows at a time: enough to hide what an operation costs beside its arithmetic, and at least four chunks if the
+    nodes suffice, so that processes share them evenly."""
+    return min(max(-(-nodes // 4), 16), 64)
+
+
+def strategy_for(module: nn.Module, loss: Loss) -> Strategy:
+    """The strategy of a model, if none is asked for."""
+    if unfit("batched", module, loss) is None:
+        return "batched"
+    tame = all(type(part) in _ROW_WISE for part in module.modules())  # a subclass may do anything
+    small = sum(parameter.numel() for parameter in module.parameters()) <= _SMALL
+    return "vmap" if tame and small and unfit("vmap", module, loss) is None else "rows"
+
+
+def unfit(strategy: Strategy, module: nn.Module, loss: Loss) -> str | None:
+    """Why a strategy cannot do a model; None if it can."""
+    if strategy == "rows":
+        return None
+    if any(not parameter.requires_grad for parameter in module.parameters()) or any(True for _ in module.buffers()):
+        return "every parameter must be trained, and there must be no buffers"
+    if strategy == "batched" and not _chain(module) and not is_sparse(module, loss):
+        return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
+    if strategy == "vmap" and any(isinstance(part, nn.modules.dropout._DropoutNd) for part in module.modules()):
+        return "what is random in a model must come from its node's own stream, so there must be no dropout"
+    return None
+
+
+def is_sparse(module: nn.Module, loss: Loss) -> bool:
+    """Does a minibatch touch only few of the parameters, so that `descend` is better than gradients?"""
+    return isinstance(module, Factorization) and loss is nn.functional.mse_loss
+
+
+def descend(module: nn.Module, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+    """Take a step of gradient descent in place: the losses (B,) of models (B, D) on their minibatches (B, b, ...)."""
+    return _add_gradients(module, models, inputs, targets, -learning_rate, models)
+
+
+def _add_gradients(
+    module: nn.Module, models: Tensor, inputs: Tensor, targets: Tensor, scale: float, out: Tensor
+) -> Tensor:
+    assert isinstance(module, Factorization)
+    sizes = module.users.num_embeddings, module.items.num_embeddings
+    arrays = models.numpy(), inputs.numpy(), targets.numpy()
+    return torch.from_numpy(add_gradients(*arrays, *sizes, scale, out.numpy()))
+
+
+def gradients(
+    strategy: Strategy, module: nn.Module, loss: Loss, models: Tensor, inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Losses (B,) and gradients (B, D) of a chunk of models (B, D), each on its own minibatch (B, b, ...)."""
+    if strategy == "batched" and is_sparse(module, loss):
+        found = torch.zeros_like(models)
+        return _add_gradients(module, models, inputs, targets, 1.0, found), found
+    shapes = [parameter.shape for parameter in module.parameters()]
+    sizes = [shape.numel() for shape in shapes]
+    starts = [0, *accumulate(sizes)]
+    parameters = [
+        models[:, start : start + size].view(-1, *shape)
+        for start, size, shape in zip(starts, sizes, shapes, strict=False)
+    ]
+    if strategy == "batched":
+        losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
+    else:
+        losses, slopes = _mapped(module, loss, parameters, inputs, targets)
+    return losses, torch.cat([slope.flatten(1) for slope in slopes], dim=-1)
+
+
+def _chain(module: nn.Module) -> list[nn.Module]:
+    """The layers of a chain of dense layers and activations; none for any other model."""
+    if isinstance(module, nn.Sequential):
+        parts = [_chain(part) for part in module]
+        return [layer for part in parts for layer in part] if all(parts) else []
+    flattens = isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1)
+    return [module] if flattens or type(module) in (nn.Linear, *_SLOPES) else []
+
+
+def _through_chain(
+    layers: Sequence[nn.Module], loss: Loss, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """Forward, and backward by hand: autograd would take longer than the products."""
+    x, at, taken = inputs, 0, []  # taken: of each layer its input, or output, and the place of its parameters
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            taken.append((x, at))
+            weights = parameters[at].transpose(1, 2)
+            x = torch.bmm(x, weights) if layer.bias is None else torch.baddbmm(parameters[at + 1][:, None], x, weights)
+            at += 1 if layer.bias is None else 2
+        else:
+            x = x.flatten(2) if isinstance(layer, nn.Flatten) else layer(x)
+            taken.append((x, at))
+    losses, slope = _loss(loss, x, targets)
+    found = [slope] * len(parameters)
+    for layer, (x, at) in zip(reversed(layers), reversed(taken), strict=True):
+        if isinstance(layer, nn.Linear):
+            found[at] = torch.bmm(slope.transpose(1, 2), x)
+            if layer.bias is not None:
+                found[at + 1] = slope.sum(1)
+            if at > 0:
+                slope = torch.bmm(slope, parameters[at])
+        elif type(layer) in _SLOPES and at > 0:
+            slope = slope * _SLOPES[type(layer)](x)
+    return losses, found
+
+
+def _loss(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The losses of the rows, and their derivatives by the outputs."""
+    if loss is nn.functional.cross_entropy and targets.ndim == 2 and not targets.is_floating_point():
+        at = targets[..., None]
+        log_total = outputs.logsumexp(-1, keepdim=True)
+        slope = (outputs - log_total).exp_()
+        slope.scatter_add_(-1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
+        return (log_total - outputs.gather(-1, at)).flatten(1).mean(-1), slope / targets.shape[1]
+    leaf = outputs.detach().requires_grad_()
+    losses: Tensor = torch.vmap(loss)(leaf, targets)
+    return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
+
+
+def _mapped(
+    module: nn.Module, loss: Loss, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    names = [name for name, _ in module.named_parameters()]
+
+    def loss_of(x: Tensor, y: Tensor, *row: Tensor) -> Tensor:
+        return loss(torch.func.functional_call(module, dict(zip(names, row, strict=True)), (x,)), y)
+
+    leaves = [parameter.detach().requires_grad_() for parameter in parameters]
+    losses: Tensor = torch.vmap(loss_of)(inputs, targets, *leaves)
+    return losses.detach(), list(torch.autograd.grad(losses.sum(), leaves))  # rows do not meet: each has its own
