@@ -161,9 +161,10 @@ def gradient_tracking(p: Problem) -> Matrix:
 
 
 def dcd_psgd(p: Problem) -> Matrix:
-    x, w = p.x, p.weights[0]
-    for _ in p.weights:
-        x = x + quantized(w @ x - p.lr * p.gradient(x) - x, 8)
+    x, average = p.x, p.x
+    for w in p.weights:
+        x = x + quantized(average - p.lr * p.gradient(x) - x, 8)
+        average = w @ x
     return x
 
 

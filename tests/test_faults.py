@@ -9,12 +9,12 @@ import torch
 
 import gossamer
 from contract import CASES, QUADRATIC, of, simulated
-from gossamer.algorithms import Choco, Dpsgd, Jwins, LocalOnly, Sgp, SparsePush
+from gossamer.algorithms import Dpsgd, Jwins, LocalOnly, Sgp, SparsePush
 from gossamer.compressors import TopK
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import ExperimentError
 from gossamer.faults import Faults, Network
-from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn, Ring
+from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn
 
 BAD = Faults(drop=0.2, down=((2, 2, 3), (5, 4, 6)), late=((1, 2), (3, 1)))
 # SCSP changes its averaging rate near the end and refuses messages that are late.
@@ -133,9 +133,9 @@ def test_a_damaged_trace_is_refused_with_its_line(tmp_path: Path) -> None:
         Faults(churn=str(trace)).check(7)
 
 
-def test_an_algorithm_with_replicas_refuses_faults() -> None:
-    with pytest.raises(ExperimentError, match="choco needs every message to arrive"):
-        simulated(replace(QUADRATIC, algorithm=Choco(), topology=Ring(), faults=Faults(drop=0.1)))
+def test_an_algorithm_whose_messages_are_not_made_good_refuses_faults() -> None:
+    with pytest.raises(ExperimentError, match="d2 needs every message to arrive"):
+        simulated(of("d2", faults=Faults(drop=0.1)))
 
 
 def test_scsp_refuses_late_messages_and_a_run_without_training() -> None:

@@ -48,7 +48,7 @@ is one typed value that names all of them (experiment.py).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -105,6 +105,7 @@ class PartSpec:
     levels: int = 0  # of the wavelet transform whose coefficients these are; 0: parameters, or anything else
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
     bucket: int = 0  # for integers: entries a scale; 0: one scale
+    running: bool = False  # receivers keep the sum of all that a node has sent; the inbox gives these sums
 
 
 def _no_loss(models: Tensor) -> Tensor:
@@ -125,6 +126,9 @@ class Round(NamedTuple):
 
 class Inbox(Protocol):
     """The messages that reached the block's nodes in this round, each node's own included.
+
+    The values of a *running* part are sums: of all that the sender has sent from the first round to this message.
+    Who missed some of it is told again, at a cost in bytes that is counted (wire/catching_up.py).
 
     w_ij is the weight of sender j at receiver i. Sums run over senders in ascending order in every engine, so that
     they are the same to the last bit.
@@ -163,7 +167,6 @@ class Algorithm:
     instance to an `Experiment`.
     """
 
-    pools_data: ClassVar[bool] = False  # True: one node holds all data, the baseline that is not decentralized
     steps_plainly: ClassVar[bool] = False  # True: the state's x is the model, a step x - learning_rate * gradient
 
     @property
@@ -185,6 +188,11 @@ class Algorithm:
     def parts(self) -> Mapping[str, PartSpec]:
         """The parts of its messages, in the order in which they travel. Usually a plain class attribute."""
         return self.composition.parts
+
+    @property
+    def pools_data(self) -> bool:
+        """Does one node hold all data, in the baseline that is not decentralized? Usually left out."""
+        return self.composition.pools_data if self._is_composed else False
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Algorithm":
         """The same algorithm with what depends on the graph (a `Mixing`) or the model set; ValueError if unfit."""

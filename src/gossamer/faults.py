@@ -156,10 +156,14 @@ class Network:
 
     def lost(self, round: int) -> Links:
         """What is sent in a round and never arrives."""
+        links, arrives = self.fate(round)
+        return links.where(~arrives)
+
+    def fate(self, round: int) -> tuple[Links, NDArray[np.bool_]]:
+        """What is sent in a round, and which of it arrives, be it late."""
         links, dropped = self._sent(round)
         arrival = round + self.faults.lateness(self.nodes)[links.senders]
-        there = self._up_at(arrival, links.receivers)
-        return links.where(dropped | ~there)
+        return links, ~dropped & self._up_at(arrival, links.receivers)
 
     def in_flight(self, round: int) -> Iterator[Links]:
         """What was sent by the end of a round, will arrive, and has not yet."""

@@ -57,7 +57,8 @@ class Run:
         """The summary that `gossamer run --json` prints: the last evaluation, and the bytes of the whole run."""
         last = self.metrics[-1]
         evaluated = next(m for m in reversed(self.metrics) if "test_loss" in m)
-        total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in ("header", "indices", "values")}
+        kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
+        total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
         left_out = ("round", "parts", "seconds")
         return {
             "name": self.document["name"],
@@ -71,6 +72,7 @@ class Run:
             "bytes_total": sum(total.values()),
             "bytes_values": total["values"],
             "bytes_metadata": total["header"] + total["indices"],
+            **({"bytes_resync": total["resync"]} if "resync" in total else {}),
             "bytes_share_of_full": last["bytes_sent"] / last["bytes_full"] if last["bytes_full"] else 0.0,
             **{
                 f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics)

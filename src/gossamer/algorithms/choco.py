@@ -1,16 +1,15 @@
 """CHOCO-SGD: gossip the compressed difference between a model and what its neighbours believe it to be.
 
 Koloskova, Stich, Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed communication",
-ICML 2019, Algorithm 2, in its memory-efficient form (Algorithm 6): T is a transform (the identity in the paper),
+ICML 2019, Algorithm 2. T is a transform (the identity in the paper),
 
     q_i = C[T(x_i) - xh_i],  xh_i <- xh_i + q_i            send q_i
-    s_i <- s_i + sum_j w_ij q_j                            so that s_i = sum_j w_ij xh_j
-    x_i <- x_i + gamma T^-1(s_i - xh_i)
+    x_i <- x_i + gamma T^-1(sum_j w_ij xh_j - xh_i)
 
-Here s_i - xh_i is kept instead of s_i. It goes to 0 with the nodes' differences, and so does its rounding, while that
-of s_i, a sum over the whole run, would move the models for ever by a little. The replicas xh start at 0 as in the
-paper. `FromStart` makes them start at the common initial model, which saves the rounds in which the whole model would
-have to be told.
+xh_j is the sum of all q_j, and every neighbour keeps it: q is a running part. The paper's memory-efficient form keeps
+the weighted sum of the replicas instead, which is right only as long as the weights are the same and nothing is lost.
+The replicas xh start at 0 as in the paper. `FromStart` makes them start at the common initial model, which saves the
+rounds in which the whole model would have to be told.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from gossamer.transforms import Identity, LinearTransform
 class State(NamedTuple):
     x: Tensor  # model (B, D)
     replica: Tensor  # xh, what neighbours believe T(x) to be (B, D)
-    gap: Tensor  # s - xh, from the own replica to the weighted average of the neighbours' (B, D)
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,14 @@ class Choco(Algorithm):
     transform: LinearTransform = Identity()
 
     steps_plainly = True
-    requires = frozenset({"symmetric", "static", "reliable"})
+    requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:
         rates.check(self.rate)
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"q": replace(self.compressor.spec, levels=self.transform.levels)}
+        return {"q": replace(self.compressor.spec, levels=self.transform.levels, running=True)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Choco":
         self.transform.check(sum(layer_sizes))
@@ -55,7 +53,7 @@ class Choco(Algorithm):
         return replace(self, rate=rates.resolve(self.rate, self.compressor, mixing, layer_sizes, caution=2))
 
     def init(self, x0: Tensor) -> State:
-        return State(x0, torch.zeros_like(x0), torch.zeros_like(x0))
+        return State(x0, torch.zeros_like(x0))
 
     def model(self, state: State) -> Tensor:
         return state.x
@@ -68,8 +66,8 @@ class Choco(Algorithm):
         return {"q": q}, state._replace(replica=state.replica + q.values)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
-        gap = state.gap + (inbox.sum("q") - inbox.own("q"))
-        return State(state.x + self.averaging_rate(round) * self.transform.inverse(gap), state.replica, gap)
+        gap = inbox.sum("q") - state.replica
+        return state._replace(x=state.x + self.averaging_rate(round) * self.transform.inverse(gap))
 
     def averaging_rate(self, round: Round) -> float:
         assert not isinstance(self.rate, str), "the rate is set by prepare"

@@ -4,11 +4,12 @@ Tang et al., "Communication compression for decentralized training", NeurIPS 201
 
     v_i = sum_j w_ij x_j - lr g_i,   q_i = C[v_i - x_i],   x_i <- x_i + q_i        send q_i
 
-The node itself moves by what it sends, so its neighbours know its model exactly, and s_i = sum_j w_ij x_j is kept up to
-date by adding the weighted q. The compressor must lose little: DCD diverges where CHOCO, with its rate, does not.
+The node itself moves by what it sends, so its neighbours know its model exactly: x_j = x_0 + r_j with the common start
+x_0 and r_j the running sum of q_j, and so sum_j w_ij x_j = x_i + sum_j w_ij r_j - r_i. The compressor must lose little:
+DCD diverges where CHOCO, with its rate, does not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -29,11 +30,11 @@ class DcdPsgd(Algorithm):
 
     compressor: Compression = Quantize(bits=8)
 
-    requires = frozenset({"symmetric", "static", "reliable", "one_local_step"})
+    requires = frozenset({"symmetric", "one_local_step"})
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"q": self.compressor.spec}
+        return {"q": replace(self.compressor.spec, running=True)}
 
     def init(self, x0: Tensor) -> State:
         return State(x0, x0, x0 - x0)  # all start at one model, and the weights at a node sum to 1
@@ -49,4 +50,4 @@ class DcdPsgd(Algorithm):
         return {"q": q}, state._replace(x=state.x + q.values)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
-        return state._replace(average=state.average + inbox.sum("q"))
+        return state._replace(average=state.x + (inbox.sum("q") - inbox.own("q")))

@@ -27,9 +27,20 @@ class FromStart(Algorithm):
 
     inner: Algorithm
 
+    def __post_init__(self) -> None:
+        if getattr(self.inner, "weight_decay", 0):
+            raise ValueError(
+                f"{type(self.inner).__name__} inside FromStart would decay the weights towards the initial model; "
+                "put FromStart inside it, or set the optimizer's weight_decay"
+            )
+
     @property
     def requires(self) -> frozenset[str]:
         return self.inner.requires
+
+    @property
+    def pools_data(self) -> bool:
+        return self.inner.pools_data
 
     @property
     def parts(self) -> dict[str, PartSpec]:

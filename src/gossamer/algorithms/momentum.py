@@ -32,6 +32,10 @@ class Momentum(Algorithm):
         return self.inner.requires
 
     @property
+    def pools_data(self) -> bool:
+        return self.inner.pools_data
+
+    @property
     def parts(self) -> dict[str, core.PartSpec]:
         return dict(self.inner.parts)
 

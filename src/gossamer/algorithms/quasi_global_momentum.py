@@ -39,6 +39,10 @@ class QuasiGlobalMomentum(Algorithm):
         return self.inner.requires
 
     @property
+    def pools_data(self) -> bool:
+        return self.inner.pools_data
+
+    @property
     def parts(self) -> dict[str, PartSpec]:
         return dict(self.inner.parts)
 

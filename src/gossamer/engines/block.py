@@ -86,7 +86,7 @@ class Block:
                     f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
                 )
                 raise
-            self._check_finite(loss, number)
+            self._check_finite(loss, number, up)
             losses += loss / self.experiment.local_steps
         self.before_send = self.algorithm.model(self.state)  # what full sharing would send
         message, self.state = self.algorithm.send(self.state, round)
@@ -149,9 +149,10 @@ class Block:
         seeds = (words(seed, "step", self.nodes, [number], 1, step)[:, 0] >> 1).tolist()
         return [batches.at(at) for batches in self._batches], seeds
 
-    def _check_finite(self, losses: Tensor, number: int) -> None:
-        for node, loss in zip(self.nodes, losses.tolist(), strict=True):
-            if not np.isfinite(loss):
+    def _check_finite(self, losses: Tensor, number: int, up: Tensor | None) -> None:
+        taking_part = [True] * len(self.nodes) if up is None else up[:, 0].tolist()
+        for node, loss, is_up in zip(self.nodes, losses.tolist(), taking_part, strict=True):
+            if is_up and not np.isfinite(loss):
                 raise NodeError(
                     f"the training loss of node {node} became {loss} in round {number + 1}; "
                     "a smaller optimizer.learning_rate would help"

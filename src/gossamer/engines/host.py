@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
@@ -12,16 +13,19 @@ from gossamer.core import Message, Part, PartSpec, Samples, State, Task, chosen,
 from gossamer.engines.block import Block
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.engines.state import map_tensors, shared, tensors_of
+from gossamer.engines.told import Told
 from gossamer.experiment import Experiment
 from gossamer.faults import Network
+from gossamer.wire.catching_up import resync_parts
 
 FULL_SHARING = {"x": PartSpec()}
 REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes}
 
 
-def codec_for(experiment: Experiment, task: Task) -> wire.Codec:
-    """The codec that every node of an experiment uses."""
+def codec_for(experiment: Experiment, task: Task, resync: bool = False) -> wire.Codec:
+    """The codec that every node of an experiment uses, for frames or for resync frames."""
     parts, coding = experiment.algorithm.parts, experiment.wire.index_coding
+    parts = resync_parts(parts) if resync else parts
     contexts = None
     if coding == "range":
         contexts = wire.wavelet_contexts(task.layer_sizes, max((spec.levels for spec in parts.values()), default=0))
@@ -32,7 +36,8 @@ def codec_for(experiment: Experiment, task: Task) -> wire.Codec:
 class Board:
     """Memory that all blocks see: the messages of the round, and what is reported of each node."""
 
-    messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n
+    messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n;
+    # of a running part the sum of all so far
     state: State  # (n, ...): where blocks start, and what `save` writes
     buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
     models: Tensor  # (n, D), as of the last evaluation
@@ -42,6 +47,13 @@ class Board:
     reference_bytes: Tensor  # (n, number of encodings to compare with)
     scores: Tensor  # (n, 2): test loss and metric
     weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
+    told: Told | None  # who has been told what, if messages can be missed
+
+    @property
+    def frame_bytes(self) -> NDArray[np.int64]:
+        """(n,): the length of each node's frame of this round."""
+        lengths: NDArray[np.int64] = wire.Codec.frame_bytes + self.num_bytes.sum((1, 2)).numpy()
+        return lengths
 
     @classmethod
     def of(cls, experiment: Experiment, task: Task) -> "Board":
@@ -59,7 +71,7 @@ class Board:
         for name, spec in algorithm.parts.items():
             width = d if spec.width is None else spec.width
             values = shared(num_rows, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
-            marked = spec.indexed or spec.drawn or spec.like
+            marked = (spec.indexed or spec.drawn or spec.like) and not spec.running
             messages[name] = Part(values, shared(num_rows, width, dtype=torch.bool) if marked else None)
         return cls(
             messages=messages,
@@ -72,6 +84,7 @@ class Board:
             reference_bytes=shared(n, len(experiment.wire.compare), dtype=torch.int64),
             scores=shared(n, 2, dtype=torch.float64),
             weights=shared(n, dtype=torch.float64),
+            told=Told.of(experiment, d),
         )
 
 
@@ -87,6 +100,7 @@ class BlockHost:
     def __post_init__(self) -> None:
         self.experiment = self.block.experiment
         self.codec = codec_for(self.experiment, self.block.task)
+        self.resync_codec = codec_for(self.experiment, self.block.task, resync=True)
         self.full_codec = wire.Codec(FULL_SHARING, sum(self.block.task.layer_sizes), self.experiment.seed)
         self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
         self.network = network_of(self.experiment)
@@ -100,20 +114,23 @@ class BlockHost:
         stages[stage](round)
 
     def outgoing(self, round: int) -> None:
-        message, self.board.losses[self.rows] = self.block.outgoing(round, self._up(round))
+        up = self._up(round)
+        message, self.board.losses[self.rows] = self.block.outgoing(round, up)
         self._count(message)
-        if self.experiment.wire.mode == "encode" and message:
-            message = self._through_bytes(message, round)
-        first = self.network.place(round, self.nodes[0])
-        rows = slice(first, first + len(self.nodes))
-        for name, part in message.items():
-            target = self.board.messages[name]
-            if target.sent is None:
-                target.values[rows] = part.values
-            else:
+        encoded = self.experiment.wire.mode == "encode" and message
+        rows, before = self._places(round), self._places(round - 1)
+        for name, part in (self._through_bytes(message, round) if encoded else message).items():
+            spec, target, values = self.experiment.algorithm.parts[name], self.board.messages[name], part.values
+            if part.sent is not None:
+                values = chosen(values, part.sent).values  # nothing travels that is not marked
+            if spec.running:
+                values = target.values[before] + torch.where(up, values, 0)
+            target.values[rows] = values
+            if target.sent is not None:
                 assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
                 target.sent[rows] = part.sent
-                target.values[rows] = chosen(part.values, part.sent).values  # nothing travels that is not marked
+        if self.board.told is not None:
+            self._count_resync(message, round, self.board.told)
 
     def incoming(self, round: int) -> None:
         own = [self.network.place(round, node) for node in self.nodes]
@@ -136,6 +153,11 @@ class BlockHost:
         for name, target in tensors_of(self.board.state):
             target[self.rows] = rows[name]
 
+    def _places(self, round: int) -> slice:
+        """Where the messages of a round lie on the board."""
+        first = int(self.network.place(round, self.nodes[0]))
+        return slice(first, first + len(self.nodes))
+
     def _up(self, round: int) -> Tensor:
         return torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, round)[self.rows])[:, None]
 
@@ -148,12 +170,30 @@ class BlockHost:
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
             self.board.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
 
+    def _count_resync(self, message: Message, round: int, told: Told) -> None:
+        """The size of the resync frame of each node that has to send one."""
+        sums = {
+            name: Part(self.board.messages[name].values[self._places(round)]) if spec.running else message[name]
+            for name, spec in self.experiment.algorithm.parts.items()
+        }
+        sent = self.network.sent(round)
+        mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
+        for node in np.unique(mine.senders[told.need_resync(mine, self.board.frame_bytes)]).tolist():
+            one = row_of(sums, node - self.rows.start)
+            num_bytes = sum(sizes.total for sizes in self.resync_codec.num_bytes(one)[0].values())
+            told.resync_bytes[node] = self.codec.frame_bytes + num_bytes
+            if self.experiment.wire.mode == "encode":
+                frame = self.resync_codec.encode(one, node, round)
+                assert len(frame) == told.resync_bytes[node], "a resync frame is not as long as was counted"
+                decoded = self.resync_codec.decode(frame)[2]
+                assert all(torch.equal(decoded[name].values, part.values) for name, part in one.items())
+
     def _through_bytes(self, message: Message, round: int) -> Message:
         """The message as it is on the other side: encoded and decoded, row by row."""
         decoded = []
         for row, node in enumerate(self.nodes):
             frame = self.codec.encode(row_of(message, row), node, round)
-            counted = self.codec.frame_bytes + int(self.board.num_bytes[node].sum())
+            counted = self.board.frame_bytes[node]
             assert len(frame) == counted, f"{len(frame)} bytes were encoded and {counted} counted"
             decoded.append(self.codec.decode(frame)[2])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
@@ -16,6 +17,7 @@ from gossamer.core import Round, Samples, Task
 from gossamer.engines.block import Block, NodeError
 from gossamer.engines.host import BlockHost, Board, network_of
 from gossamer.engines.state import map_tensors, tensors_of
+from gossamer.engines.told import Again
 from gossamer.engines.workers import Workers
 from gossamer.experiment import Experiment
 from gossamer.faults import Links
@@ -38,6 +40,7 @@ class Simulation:
         self._test_samples = self._choose_test_samples()
         self._board = Board.of(experiment, self.task)
         self._num_workers = min(workers or default_workers(), experiment.nodes)
+        self._last: tuple[Links, Again]  # what the last round sent
         self._workers: Workers | None = None  # started with the first round, after a resume has set the state
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
@@ -61,11 +64,12 @@ class Simulation:
         started = time.perf_counter()
         if self._workers is None:
             self._workers = self._start()
+        fate = self._fate()
         self._workers.run("outgoing", self.round)
         metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
         if self.round == 0:
             metrics["strategy"] = getattr(self.task, "strategy", "rows")
-        metrics |= self._count_bytes()
+        metrics |= self._count_bytes(*fate)
         self._workers.run("incoming", self.round)
         metrics |= self._weigh()
         self.round += 1
@@ -83,10 +87,16 @@ class Simulation:
         """The bytes of the last round on every link."""
         message_bytes = self._board.num_bytes.sum(1)
         message_bytes[:, 0] += wire.Codec.frame_bytes
-        rows = [dict(zip(KINDS, sizes, strict=True)) for sizes in message_bytes.tolist()]
-        sent = self._network.sent(self.round - 1)
-        links = zip(sent.senders.tolist(), sent.receivers.tolist(), strict=True)
-        return [{"round": self.round, "sender": s, "receiver": r, **rows[s]} for s, r in links]
+        rows = message_bytes.tolist()
+        sent, again = self._last
+        lines = []
+        for receiver, sender, whole, resync in zip(
+            sent.receivers.tolist(), sent.senders.tolist(), again.whole.tolist(), again.num_bytes.tolist(), strict=True
+        ):
+            line = {"round": self.round, "sender": sender, "receiver": receiver}
+            line |= dict(zip(KINDS, (0, 0, 0) if whole else rows[sender], strict=True))
+            lines.append(line if self._board.told is None else line | {"resync": resync})
+        return lines
 
     def save(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, one row a node: what `restore` takes."""
@@ -95,13 +105,16 @@ class Simulation:
         return dict(tensors_of(self._board.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
-        """The models' buffers, and messages that may still arrive, if some come late."""
-        buffers = {"buffers": self._board.buffers} if self._board.buffers.numel() else {}
-        if self.experiment.faults.depth == 1:
-            return buffers
-        parts = self._board.messages.items()
-        values = {f"messages.{name}.values": part.values for name, part in parts}
-        return buffers | values | {f"messages.{name}.sent": p.sent for name, p in parts if p.sent is not None}
+        """The models' buffers, running sums and who was told what, and messages that may still arrive, if some come
+        late."""
+        beside = {} if self._board.told is None else self._board.told.saved()
+        if self._board.buffers.numel():
+            beside["buffers"] = self._board.buffers
+        for name, part in self._board.messages.items():
+            if self.experiment.faults.depth > 1 or self.experiment.algorithm.parts[name].running:
+                beside[f"messages.{name}.values"] = part.values
+                beside |= {} if part.sent is None else {f"messages.{name}.sent": part.sent}
+        return beside
 
     def restore(self, tensors: Mapping[str, Tensor], round: int, totals: Mapping[str, float]) -> None:
         """Continue from a saved state; before the first step."""
@@ -141,20 +154,28 @@ class Simulation:
             return np.arange(n)
         return np.sort(permutation(philox(self.experiment.seed, "test samples"), n)[:wanted])
 
-    def _count_bytes(self) -> dict[str, Any]:
-        """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
+    def _fate(self) -> tuple[Links, NDArray[np.bool_]]:
+        """What is sent in the next round, and which of it arrives."""
         try:
-            sent = self._network.sent(self.round)
+            return self._network.fate(self.round)
         except ValueError as error:  # a random graph of a later round that cannot be had
             raise NodeError(f"in round {self.round + 1}, {error}") from error
-        copies = torch.from_numpy(np.bincount(sent.senders, minlength=self.experiment.nodes))
-        frames = wire.Codec.frame_bytes * int(copies.sum()) if self._board.messages else 0
-        parts = (self._board.num_bytes * copies[:, None, None]).sum(0)
+
+    def _count_bytes(self, sent: Links, arrives: NDArray[np.bool_]) -> dict[str, Any]:
+        """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
+        board, n = self._board, self.experiment.nodes
+        again = self._tell_again(sent, arrives)
+        copies = torch.from_numpy(np.bincount(sent.senders, minlength=n))
+        frames = torch.from_numpy(np.bincount(sent.senders[~again.whole], minlength=n))
+        parts = (board.num_bytes * frames[:, None, None]).sum(0)
         now = dict(zip(KINDS, parts.sum(0).tolist(), strict=True))
-        now["header"] += frames
+        now["header"] += wire.Codec.frame_bytes * int(frames.sum()) if board.messages else 0
+        if board.told is not None:
+            now["resync"] = int(again.num_bytes.sum())
         self.totals["sent"] += sum(now.values())
-        self.totals["full"] += int(((self._board.full_bytes + wire.Codec.frame_bytes) * copies).sum())
-        compared = (self._board.reference_bytes * copies[:, None]).sum(0).tolist()
+        self.totals["full"] += int(((board.full_bytes + wire.Codec.frame_bytes) * copies).sum())
+        self._last = sent, again
+        compared = (board.reference_bytes * copies[:, None]).sum(0).tolist()
         return {
             **{f"bytes_{kind}": num_bytes for kind, num_bytes in now.items()},
             "bytes_total": sum(now.values()),
@@ -162,10 +183,19 @@ class Simulation:
             "bytes_full": self.totals["full"],
             "parts": {
                 name: dict(zip(KINDS, row, strict=True))
-                for name, row in zip(self._board.messages, parts.tolist(), strict=True)
+                for name, row in zip(board.messages, parts.tolist(), strict=True)
             },
             **{f"bytes_{name}": num for name, num in zip(self.experiment.wire.compare, compared, strict=True)},
         }
+
+    def _tell_again(self, sent: Links, arrives: NDArray[np.bool_]) -> Again:
+        """What goes to receivers that missed some of a running part; the round's messages are noted as told."""
+        told = self._board.told
+        if told is None:
+            return Again.nothing(len(arrives))
+        again = told.again(sent, self._board.frame_bytes)
+        told.note(sent, arrives, self._board.frame_bytes, self.experiment.faults.up(self.experiment.nodes, self.round))
+        return again
 
     def _weigh(self) -> dict[str, float]:
         """Where the push-sum weights of an algorithm with faults are: on nodes, on their way, or lost."""

@@ -256,5 +256,6 @@ def _fingerprint(parts: Mapping[str, _Coding], seed: int) -> int:
         spec = part.spec
         kind = "drawn" if spec.drawn else "indexed" if spec.indexed else f"like:{spec.like}" if spec.like else "dense"
         contexts = xxhash.xxh3_64_intdigest(part.contexts.numbers.tobytes()) if part.contexts.num_different > 1 else 0
-        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket} {contexts}\n")
+        running = " running" if spec.running else ""
+        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket} {contexts}{running}\n")
     return xxhash.xxh3_64_intdigest("".join(lines).encode()) & 0xFFFFFFFF

@@ -14,6 +14,7 @@ from gossamer.kernels.bits import PADDING, Bytes
 MAGIC = b"Gm"
 MAJOR, MINOR = 1, 0  # a change that an older reader cannot read makes a new major
 HEADER = struct.Struct("<2sBBQIIII")  # magic, major, minor, run, schema, sender, round, payload bytes
+SCHEMA = slice(12, 16)  # where it lies in a frame
 CHECKSUM = struct.Struct("<Q")  # xxh3-64 of all before it
 OVERHEAD = HEADER.size + CHECKSUM.size
 MAX_PAYLOAD = 2**32 - 1
