@@ -19,6 +19,7 @@ Matrix = NDArray[np.float64]
 class Problem(NamedTuple):
     x: Matrix  # (n, D) at the start
     gradient: Callable[[Matrix], Matrix]
+    loss: Callable[[Matrix], Matrix]  # (n,)
     lr: float
     local_steps: int
     weights: list[Matrix]  # W of each round
@@ -232,6 +233,23 @@ def epidemic(p: Problem) -> Matrix:
     for w in p.weights:
         heard = (w > 0).astype(float)
         x = heard @ p.descend(x) / heard.sum(1, keepdims=True)
+    return x
+
+
+def skew_scout(p: Problem) -> Matrix:
+    """JWINS with a fraction of each node's own; every second round is a trial, in which everything is shared."""
+    x, fraction, (n, d) = p.x, np.full(len(p.x), 0.2), p.x.shape
+    v, transform = np.zeros((n, d)), wavelet_matrix(d)
+    for t, w in enumerate(p.weights):
+        start, x = x @ transform.T, p.descend(x)
+        c, trial = x @ transform.T, t % 2 == 1
+        alpha = np.ones(n) if trial else fraction
+        m = np.stack([top(abs(v + c - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
+        y = np.stack([c[i] + sum(w[i, j] * m[j] * (c[j] - c[i]) for j in range(n)) for i in range(n)])
+        if trial:
+            lost = p.loss(y @ transform) / p.loss(x) - 1
+            fraction = np.clip(np.where(lost > 0.1, fraction * 1.5, fraction / 1.5), 0.05, 1)
+        x, v = y @ transform, v * ~m + y - start
     return x
 
 

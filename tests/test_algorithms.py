@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import gossamer
 import oracles
 from contract import CASES, QUADRATIC, in_blocks, of, simulated
 from gossamer.algorithms import (
@@ -16,13 +17,16 @@ from gossamer.algorithms import (
     D2,
     AdPsgd,
     AllReduce,
+    Choco,
     DeepSqueeze,
     Dpsgd,
     Epidemic,
     FromStart,
     Jwins,
+    LocalOnly,
     Momentum,
     PushSum,
+    QuasiGlobalMomentum,
     RandomSampling,
     SkewScout,
     rates,
@@ -36,10 +40,12 @@ from gossamer.experiment import Evaluation, ExperimentError
 from gossamer.faults import Faults, Network
 from gossamer.optimizer import Optimizer
 from gossamer.partition import Iid, LabelShards
+from gossamer.recipes import RECIPES
 from gossamer.rng import Streams
 from gossamer.tasks import Digits, Quadratic
 from gossamer.topologies import (
     Cycle,
+    DirectedRandom,
     DirectedRing,
     FullyConnected,
     RandomMatching,
@@ -100,6 +106,7 @@ ORACLES = {
     "quant-sgp": oracles.quant_sgp,
     "jwins-push": oracles.jwins_push,
     "quasi-global-momentum": oracles.quasi_global_momentum,
+    "skew-scout": oracles.skew_scout,
     "epidemic": oracles.epidemic,
     "ad-psgd": oracles.dpsgd,
     "all-reduce": oracles.dpsgd,
@@ -110,13 +117,17 @@ ORACLES = {
 def test_the_papers_recursion_gives_the_same_models(case: str) -> None:
     experiment = of(case, batch_size=30, rounds=12)  # every batch is a node's whole data
     task = QUADRATIC.task.load()
-    centres = np.stack([task.points[shard].double().mean(0) for shard in experiment.shards(task)])
+    points = [task.points[shard].double().numpy() for shard in experiment.shards(task)]
+    centres, curvature = np.stack([p.mean(0) for p in points]), task.curvature.double().numpy()
     weights = [experiment.topology.at(7, experiment.seed, t).dense() for t in range(12)]
     if case == "d2":
         weights = [(w + np.eye(7)) / 2 for w in weights]
     problem = oracles.Problem(
         x=np.zeros((7, 53)),
-        gradient=lambda x: task.curvature.double().numpy() * (x - centres),
+        gradient=lambda x: curvature * (x - centres),
+        loss=lambda x: np.array(
+            [(curvature * (own - p) ** 2).sum(1).mean() / 2 for own, p in zip(x, points, strict=True)]
+        ),
         lr=experiment.optimizer.learning_rate,
         local_steps=experiment.local_steps,
         weights=weights,
@@ -319,6 +330,44 @@ def test_the_table_of_rates_is_for_top_k_only() -> None:
     assert rates.resolve("table", TopK(0.01), mixing, (1000,), 8) == pytest.approx(0.005)
     coarse = Quantize(2)
     assert rates.resolve("table", coarse, mixing, (1000,), 8) == rates.resolve("auto", coarse, mixing, (1000,), 8) < 0.2
+
+
+def test_wrapped_centralized_training_is_centralized_too() -> None:
+    central = ALGORITHMS["centralized"]()
+    for wrapped in (FromStart(central), Momentum(central, 0.0), QuasiGlobalMomentum(central, 0.0)):
+        assert wrapped.pools_data
+        models = simulated(replace(QUADRATIC, algorithm=wrapped, rounds=2))
+        torch.testing.assert_close(models, simulated(replace(QUADRATIC, algorithm=central, rounds=2)))
+
+
+@pytest.mark.parametrize("kind", [Momentum, QuasiGlobalMomentum])
+def test_weights_decay_towards_nothing_but_zero(kind: type[Momentum]) -> None:
+    with pytest.raises(ValueError, match="inside FromStart would decay the weights towards the initial model"):
+        FromStart(kind(Dpsgd(), weight_decay=0.1))
+    FromStart(kind(Dpsgd()))
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])
+@pytest.mark.parametrize("kind", ["choco", "deep-squeeze", "sparse-push"])
+def test_the_automatic_rate_comes_as_near_to_the_optimum_as_the_papers_table(kind: str, kept: float) -> None:
+    topology = DirectedRandom(3) if kind == "sparse-push" else RandomRegular(4)
+    task = Quadratic(dimension=100, num_samples=210, condition=2)
+    base = replace(QUADRATIC, nodes=8, rounds=80, topology=topology, task=task, optimizer=Optimizer(0.03))
+    algorithms = [ALGORITHMS[kind](TopK(kept), "auto"), ALGORITHMS[kind](TopK(kept), "table"), LocalOnly()]
+    auto, table, alone = (
+        (simulated(replace(base, algorithm=algorithm)) - task.optimum).norm(dim=1).mean().item()
+        for algorithm in algorithms
+    )
+    assert auto <= table < alone
+
+
+def test_the_automatic_rate_learns_the_digits_where_the_papers_table_is_too_slow() -> None:
+    base = replace(RECIPES["jwins-digits"](), rounds=60, evaluation=Evaluation(every=60))
+    auto, table = (
+        gossamer.simulate(replace(base, algorithm=Choco(TopK(0.5), rate))).result["accuracy_mean"]
+        for rate in ("auto", "table")
+    )
+    assert auto > 0.6 > 0.3 > table
 
 
 def test_centralized_training_is_one_node_with_all_data_and_the_whole_batch() -> None:

@@ -78,6 +78,7 @@ MISTAKES = {
     "nodes.x=1": "--set nodes.x=1: nodes is a value, not a section",
     "rounds": "--set rounds: write it as one key=value",
     "rounds=3\nseed=4": "--set rounds=3 seed=4: write it as one key=value, such as algorithm.budget=0.2",
+    "faults.down=[[1,2]]": "it must be a list, each [a whole number, a whole number, a whole number]",
     "name=../up": "name must be 1 to 100 letters, digits, spaces, dots, - or _, and not begin with a dot or space, ",
     "name=.hidden": "name must be 1 to 100 letters",
     "name=": "name must be 1 to 100 letters",

@@ -1,6 +1,6 @@
 """Runs in which messages are lost or late, and nodes are down: what still holds."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,11 @@ import gossamer
 from contract import CASES, QUADRATIC, of, simulated
 from gossamer.algorithms import Dpsgd, Jwins, LocalOnly, Sgp, SparsePush
 from gossamer.compressors import TopK
+from gossamer.engines.block import NodeError
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import ExperimentError
 from gossamer.faults import Faults, Network
+from gossamer.tasks import Quadratic
 from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn
 
 BAD = Faults(drop=0.2, down=((2, 2, 3), (5, 4, 6)), late=((1, 2), (3, 1)))
@@ -104,6 +106,26 @@ def test_a_node_that_is_down_stays_as_it_is_and_is_not_heard() -> None:
         assert 2 not in {line["sender"] for line in simulation.ledger()}
 
 
+@dataclass(frozen=True)
+class Overflowing(Quadratic):
+    """Its first node's loss is always infinite."""
+
+    def gradient(self, models: torch.Tensor, *given: object) -> tuple[torch.Tensor, torch.Tensor]:
+        losses, gradients = super().gradient(models, *given)
+        losses[0] = float("inf")
+        return losses, gradients
+
+
+def test_the_loss_of_a_node_that_is_down_stops_no_run() -> None:
+    task = Overflowing(dimension=53, num_samples=210)
+    experiment = replace(QUADRATIC, algorithm=Dpsgd(), task=task, rounds=3, faults=Faults(down=((0, 1, 2),)))
+    with Simulation(experiment, workers=1) as simulation:
+        for _ in range(2):
+            assert np.isfinite(simulation.step()["train_loss"])
+        with pytest.raises(NodeError, match="the training loss of node 0 became inf in round 3"):
+            simulation.step()
+
+
 def test_a_trace_of_churn_is_followed(tmp_path: Path) -> None:
     trace = tmp_path / "churn"
     trace.write_text("2 0 down\n\n5 0 up\n3 1 down\n")
@@ -115,8 +137,14 @@ def test_a_trace_of_churn_is_followed(tmp_path: Path) -> None:
     ("faults", "words"),
     [
         ({"drop": 1.0}, "drop must be at least 0 and under 1"),
-        ({"down": ((1, 3, 2),)}, "down must be node, first round, last round"),
-        ({"late": ((1, 0),)}, "late must be node and number of rounds"),
+        ({"drop": "often"}, "drop must be at least 0 and under 1, 'often' was given"),
+        ({"down": ((1, 3, 2),)}, r"down must be a list of \[node, first round, last round\], \[1, 3, 2\] was given"),
+        ({"down": ((1, 3),)}, r"down must be a list of \[node, first round, last round\], \[1, 3\] was given"),
+        ({"down": (1, 3, 5)}, r"down must be a list of \[node, first round, last round\], 1 was given"),
+        ({"down": 4}, "down must be a list of lists of whole numbers, 4 was given"),
+        ({"late": ((1, 0),)}, r"late must be a list of \[node, number of rounds\], \[1, 0\] was given"),
+        ({"late": ((1, 0.5),)}, r"late must be a list of \[node, number of rounds\], \[1, 0.5\] was given"),
+        ({"churn": 3}, "churn must be a text, 3 was given"),
         ({"late": ((9, 1),)}, "node 9 was given, and the nodes are 0 to 6"),
         ({"churn": "nowhere"}, "nowhere cannot be read"),
     ],

@@ -243,6 +243,8 @@ def words(hint: Any) -> str:
         return " or ".join(words(a) for a in arguments if a is not type(None))
     if origin is Literal:
         return " or ".join(f'"{a}"' for a in arguments)
+    if origin is tuple and arguments[-1] is not ...:
+        return f"[{', '.join(words(a) for a in arguments)}]"
     if origin is tuple:
         return f"a list, each {words(arguments[0])}"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))

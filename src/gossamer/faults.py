@@ -4,7 +4,7 @@ All of it is a pure function of the experiment and the round, like the topology:
 continued as one without.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -31,14 +31,15 @@ class Faults:
     digest: str = ""  # of that file's content; a run notes it, so that no other trace takes its place
 
     def __post_init__(self) -> None:
-        if not 0 <= self.drop < 1:
-            raise ValueError(f"drop must be at least 0 and under 1, {self.drop} was given")
-        for node, first, last in self.down:
-            if node < 0 or not 1 <= first <= last:
-                raise ValueError(f"down must be node, first round, last round, {[node, first, last]} was given")
-        for node, rounds in self.late:
-            if node < 0 or rounds < 1:
-                raise ValueError(f"late must be node and number of rounds, {[node, rounds]} was given")
+        _check(_is_number(self.drop) and 0 <= self.drop < 1, "drop", "at least 0 and under 1", self.drop)
+        for given in _entries("down", self.down):
+            sensible = _are_integers(given, 3) and given[0] >= 0 and 1 <= given[1] <= given[2]
+            _check(sensible, "down", "a list of [node, first round, last round]", given)
+        for given in _entries("late", self.late):
+            sensible = _are_integers(given, 2) and given[0] >= 0 and given[1] >= 1
+            _check(sensible, "late", "a list of [node, number of rounds]", given)
+        for name in ("churn", "digest"):
+            _check(isinstance(getattr(self, name), str), name, "a text", getattr(self, name))
 
     @property
     def any(self) -> bool:
@@ -82,6 +83,25 @@ class Faults:
 
     def _trace(self) -> tuple[tuple[int, int, bool], ...]:
         return _read_trace(self.churn, self.digest) if self.churn else ()
+
+
+def _check(holds: bool, field: str, must: str, given: object) -> None:
+    if not holds:
+        raise ValueError(f"{field} must be {must}, {list(given) if isinstance(given, tuple) else given!r} was given")
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool)
+
+
+def _entries(field: str, given: object) -> Sequence[Any]:
+    if not isinstance(given, (list, tuple)):
+        raise ValueError(f"{field} must be a list of lists of whole numbers, {given!r} was given")
+    return given
+
+
+def _are_integers(given: object, count: int) -> bool:
+    return isinstance(given, (list, tuple)) and len(given) == count and all(type(number) is int for number in given)
 
 
 @lru_cache
