@@ -68,6 +68,9 @@ def row_of(message, row):
 def refused(message, parts, match, width=8, **options):
     with pytest.raises(ValueError, match=match):
         Codec(parts, width, seed=0, **options).encode(message, 0, 0)
+    if all(len(part.values) == 1 for part in message.values()):  # sizes are known of any number of rows
+        with pytest.raises(ValueError, match=match):
+            Codec(parts, width, seed=0, **options).num_bytes(message)
 
 
 def assert_same(a, b):

@@ -54,14 +54,15 @@ def test_numbers_of_another_type_are_refused():
     refused({"x": Part(torch.zeros(1, 8))}, {"x": PartSpec(values="float64")}, "float64")
 
 
-def test_quantized_numbers_that_do_not_fit_are_refused():
+@pytest.mark.parametrize(("kind", "too_large"), [("int4", 8), ("int4", -9), ("int8", 128), ("int8", -129)])
+def test_quantized_numbers_that_do_not_fit_are_refused(kind, too_large):
     def quantized(level=1, scale=1.0, bucket=4, shape=(1, 8), num_scales=2):
         levels = torch.full(shape, level, dtype=torch.int16)
         return {"x": Part(torch.zeros(1, 8), None, Quantized(levels, torch.full((1, num_scales), scale), bucket))}
 
-    parts = {"x": PartSpec(values="int4", bucket=4)}
+    parts = {"x": PartSpec(values=kind, bucket=4)}
     Codec(parts, 8, seed=0).encode(quantized(), 0, 0)
-    refused(quantized(level=8), parts, "do not fit in int4")
+    refused(quantized(level=too_large), parts, f"do not fit in {kind}")
     refused(quantized(scale=float("nan")), parts, "finite")
     refused(quantized(bucket=2), parts, "buckets")
     refused(quantized(shape=(1, 7)), parts, "shape")

@@ -44,6 +44,11 @@ def test_masks_pack_to_bits_and_back_to_positions(mask):
     assert words.view(np.uint8).tobytes()[: (mask.size + 7) // 8] == twins.to_bytes(mask)
     assert bits.ones_in_all(words) == mask.sum()
     np.testing.assert_array_equal(bits.positions_of(words, int(mask.sum())), np.flatnonzero(mask))
+    places = np.full(mask.sum() + 9, 7, np.uint32)
+    assert bits.places_of(words, places) == mask.sum()
+    np.testing.assert_array_equal(places[:-9], np.flatnonzero(mask))
+    assert places[-1] == 7, "wrote over the end"
+    np.testing.assert_array_equal(bits.all_ones(mask.size), bits.pack(np.ones_like(mask)))
 
 
 @few

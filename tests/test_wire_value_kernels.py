@@ -71,7 +71,7 @@ def test_no_table_is_taken_whose_codes_are_not_a_full_set(data):
 def test_floats_split_into_symbols_and_rests(mask, seed, num_bits):
     numbers = np.random.default_rng(seed).integers(0, 2**num_bits, mask.size, dtype=np.uint32)
     counts = np.empty(256, np.int64)
-    symbols.count_float_symbols(numbers, bits.pack(mask), num_bits, counts)
+    symbols.count_bytes(numbers, bits.pack(mask), np.uint64(num_bits - 9), 0, int(mask.sum()), counts)
     sent = numbers[mask == 1]
     expected = [twins.float_symbol(int(word), num_bits) for word in sent]
     assert counts.tolist() == np.bincount(expected, minlength=256).tolist() if expected else not counts.any()
@@ -112,6 +112,24 @@ def test_levels_group_into_symbols(mask, seed, num_bits):
     out[-(-sent.size * num_bits // 8) :] = 255
     symbols.read_raw(out, 0, width, sent.size * num_bits, raw)
     np.testing.assert_array_equal(raw, found)
+
+
+@few
+@given(masks(), seeds, st.integers(1, 8), st.integers(0, 3))
+def test_the_size_of_levels_is_that_of_their_plan(mask, seed, num_bits, too_many):
+    """A level that is not sent may be of any size; then the plan is asked."""
+    random = np.random.default_rng(seed)
+    top = 1 << (num_bits - 1)
+    levels = random.integers(-top, top, mask.size) if num_bits > 1 else random.choice([-1, 1], mask.size)
+    levels = levels.astype(np.int16)
+    words, count = bits.pack(mask), int(mask.sum())
+    num_bytes, *_ = symbols.plan_levels(levels, words, num_bits, count)
+    assert symbols.level_bytes(levels, words, num_bits, count) == num_bytes
+    far = random.permutation(mask.size)[:too_many]
+    levels[far] = random.choice([-32768, -top - 1, top + (num_bits == 1), 32767], far.size)
+    *_, fits = symbols.plan_levels(levels, words, num_bits, count)
+    asked = far.size if num_bits > 4 else not fits
+    assert symbols.level_bytes(levels, words, num_bits, count) == (-1 if asked else num_bytes)
 
 
 @pytest.mark.parametrize(("num_bits", "level"), [(1, 0), (1, 2), (1, -3), (2, 2), (4, -9), (8, 128), (8, -129)])

@@ -54,15 +54,31 @@ def _store64(buffer, offset, word):
     _checked(buffer, offset)[:] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
 
 
+def _line(buffer, offset):
+    first = int(offset) * buffer.itemsize
+    assert 0 <= first <= buffer.nbytes - 64, "an access outside of a buffer"
+    return buffer.view(np.uint8)[first : first + 64]
+
+
 def _pack64(mask, offset):
-    assert offset + 64 <= mask.size, "an access outside of a mask"
-    return np.packbits(mask[offset : offset + 64], bitorder="little").view(np.uint64)[0]
+    return np.packbits(_line(mask, offset) != 0, bitorder="little").view(np.uint64)[0]
+
+
+def _nonzero16(words, offset):
+    return np.uint64(np.packbits(_line(words, offset).view(np.uint16) != 0, bitorder="little").view(np.uint32)[0])
+
+
+def _store_places(places, offset, few, first):
+    assert 0 <= offset <= places.size - 8, "an access outside of a list"
+    places[offset : offset + 8] = np.frombuffer(int(few).to_bytes(8, "little"), np.uint8) + np.uint32(first)
 
 
 INSTRUCTIONS = {
     "load64": _load64,
     "store64": _store64,
     "pack64": _pack64,
+    "nonzero16": _nonzero16,
+    "store_places": _store_places,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
     "leading_zeros": lambda word: 64 - int(word).bit_length(),
     "ones_in": lambda word: int(word).bit_count(),

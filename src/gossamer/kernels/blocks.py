@@ -26,7 +26,7 @@ def block_word(words: Words, i: int, end: int, inverted: bool) -> Any:
     if inverted:
         word = ~word
         if end - 64 * i < 64:
-            word &= (u64(1) << u64(end - 64 * i)) - u64(1)
+            word &= (u64(1) << u64(max(end - 64 * i, 0))) - u64(1)
     return word
 
 

@@ -20,58 +20,75 @@ from gossamer.kernels.bits import Bytes, i64, peek, put, u64
 
 MAX_LENGTH = 12
 BEFORE_FIRST = 8
+MANY = 64
+NEVER = 1 << 62  # heavier than anything that is still to be joined
 
 Counts = NDArray[np.int64]
 
 
 @njit(cache=True)
-def _depths(keys: Counts, lengths: Bytes) -> int:
+def _sort(keys: Counts) -> Counts:
+    """Different numbers in ascending order."""
+    if keys.size > MANY:
+        return np.sort(keys)
+    ordered = np.empty_like(keys)
+    for i in range(keys.size):  # few numbers are quickest put where they belong: behind those that are less
+        place = 0
+        for j in range(keys.size):
+            place += keys[j] < keys[i]
+        ordered[place] = keys[i]
+    return ordered
+
+
+@njit(cache=True)
+def _depths(keys: Counts, lengths: Bytes) -> Any:
     """Code lengths of the symbols in `keys`, ascending numbers count * 256 + symbol; returns the longest."""
     n = keys.size
-    weights = np.empty(2 * n - 1, np.int64)
-    parents = np.empty(2 * n - 1, np.int64)
+    leaves = np.empty(n + 2, np.int64)
     for i in range(n):
-        weights[i] = keys[i] >> 8
-    leaf, node = 0, n
-    for new in range(n, 2 * n - 1):  # both the leaves and the nodes made so far are in ascending order
-        weights[new] = 0
+        leaves[i] = keys[i] >> 8
+    leaves[n:] = NEVER
+    nodes = np.full(n + 1, NEVER, np.int64)
+    parents = np.empty(2 * n, np.int64)  # of leaves, then of nodes
+    leaf, node = 0, 0
+    for new in range(n - 1):  # both the leaves and the nodes made so far are in ascending order
+        weight = 0
         for _ in range(2):
-            if leaf < n and (node >= new or weights[leaf] <= weights[node]):
-                child = leaf
-                leaf += 1
-            else:
-                child = node
-                node += 1
-            weights[new] += weights[child]
-            parents[child] = new
-    depths = weights
-    depths[2 * n - 2] = 0
-    longest = 0
-    for i in range(2 * n - 3, -1, -1):
-        depths[i] = depths[parents[i]] + 1
-        if i < n:
-            lengths[keys[i] & 255] = min(depths[i], 255)
-            longest = max(longest, depths[i])
-    return longest
+            is_leaf = leaves[leaf] <= nodes[node]  # a number and no branch, as it cannot be foreseen
+            weight += min(leaves[leaf], nodes[node])
+            parents[leaf if is_leaf else n + node] = new
+            leaf += is_leaf
+            node += not is_leaf
+        nodes[new] = weight
+    depths = nodes
+    depths[n - 2] = 0
+    for i in range(n - 3, -1, -1):
+        depths[i] = depths[parents[n + i]] + 1
+    for i in range(n):
+        lengths[keys[i] & 255] = min(depths[parents[i]] + 1, 255)
+    return i64(depths[parents[0]]) + 1  # nothing is deeper than the lightest leaf
 
 
 @njit(cache=True)
 def code_lengths(counts: Counts, lengths: Bytes) -> None:
     """The code length of each of 256 symbols; 0 for those that do not occur, and for a lone one."""
     lengths[:] = 0
-    keys = np.empty(256, np.int64)
+    keys = np.empty(257, np.int64)
     n = 0
     for symbol in range(256):
-        if counts[symbol] > 0:
-            keys[n] = counts[symbol] * 256 + symbol
-            n += 1
+        keys[n] = counts[symbol] * 256 + symbol
+        n += counts[symbol] > 0
     if n < 2:
         return
-    keys = np.sort(keys[:n])
+    keys = _sort(keys[:n])
     while _depths(keys, lengths) > MAX_LENGTH:  # flatter counts give shorter codes
         for i in range(n):
-            keys[i] = ((keys[i] >> 9) + 1) * 256 + (keys[i] & 255)
-        keys = np.sort(keys)
+            key = ((keys[i] >> 9) + 1) * 256 + (keys[i] & 255)
+            place = i
+            while place > 0 and keys[place - 1] > key:  # most are in order still
+                keys[place] = keys[place - 1]
+                place -= 1
+            keys[place] = key
 
 
 @njit(cache=True)
@@ -94,7 +111,7 @@ def coded_bytes(counts: Counts, lengths: Bytes) -> int:
         for symbol in range(low, high + 1):
             length = i64(lengths[symbol])
             change = abs(length - before)
-            table_bits += 1 if change == 0 else 3 if change == 1 else 6
+            table_bits += 1 + 2 * (change > 0) + 3 * (change > 1)
             symbol_bits += length * counts[symbol]
             before = length
     return 2 + ((table_bits + 7) >> 3) + ((symbol_bits + 7) >> 3)

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.kernels.bits import Words, ones_in_all, pack
+from gossamer.kernels.bits import Words, all_ones, ones_in_all, pack
 from gossamer.kernels.measure import plan_indices
-from gossamer.kernels.symbols import plan_floats
+from gossamer.kernels.symbols import level_bytes, plan_floats
 
 Marks = NDArray[np.uint8]  # (B, width), 1: sent
 
@@ -29,13 +29,50 @@ def float_sizes(
     num_rows, width = numbers.shape
     sizes = np.zeros((num_rows, 2), np.int64)
     for row in range(num_rows):
-        words, num_sent = all_sent, width
-        if marks.shape[0] > 0:
-            words = pack(marks[row])
-            if indexed:
-                _, num_sent, sizes[row, 0], _ = plan_indices(words, width, inside)
-            else:
-                num_sent = ones_in_all(words)
+        words, num_sent, sizes[row, 0] = _indices(marks, row, width, all_sent, indexed, inside)
         coded_bytes, _, _ = plan_floats(numbers[row], words, num_bits, num_sent)
         sizes[row, 1] = min(coded_bytes, num_sent * num_bits >> 3)
     return sizes
+
+
+@njit(cache=True)
+def level_sizes(
+    levels: NDArray[np.int16],
+    num_bits: int,
+    scales: Any,  # (B, most that a row has) float32
+    bucket: int,
+    marks: Marks,
+    all_sent: Words,
+    indexed: bool,
+    inside: NDArray[np.uint32],
+) -> Any:
+    """(B, 2): the same for integers and their scales; the second is -1 where something may not be right with them."""
+    num_rows, width = levels.shape
+    sizes = np.zeros((num_rows, 2), np.int64)
+    for row in range(num_rows):
+        words, num_sent, sizes[row, 0] = _indices(marks, row, width, all_sent, indexed, inside)
+        num_scales = (num_sent + bucket - 1) // bucket if bucket > 0 else 1
+        coded_bytes = level_bytes(levels[row], words, num_bits, num_sent)
+        if coded_bytes < 0 or scales.shape[1] < num_scales or not np.isfinite(scales[row, :num_scales]).all():
+            sizes[row, 1] = -1
+            continue
+        scale_bytes = 4 * num_scales
+        if bucket > 0:
+            scale_words = scales[row, :num_scales].view(np.uint32)
+            scale_bytes = min(scale_bytes, plan_floats(scale_words, all_ones(num_scales), 32, num_scales)[0])
+        sizes[row, 1] = scale_bytes + min(coded_bytes, (num_sent * num_bits + 7) >> 3)
+    return sizes
+
+
+@njit(cache=True)
+def _indices(
+    marks: Marks, row: int, width: int, all_sent: Words, indexed: bool, inside: NDArray[np.uint32]
+) -> tuple[Words, int, int]:
+    """The packed mask of a row, its ones, and the bytes that tell them."""
+    if marks.shape[0] == 0:
+        return all_sent, width, 0
+    words = pack(marks[row])
+    if not indexed:
+        return words, ones_in_all(words), 0
+    _, num_sent, num_bytes, _ = plan_indices(words, width, inside)
+    return words, num_sent, num_bytes

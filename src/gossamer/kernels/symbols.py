@@ -6,11 +6,13 @@ which is as good as random. Integers of b bits give no rest: 8 // b of them make
 even numbers of one or two bits are coded close to their entropy.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.kernels.bits import Bytes, Words, i64, load64, ones_in, peek, put, store64, trailing_zeros, u64
+from gossamer.kernels.bits import Bytes, Words, i64, load64, ones_in, peek, places_of, put, store64, trailing_zeros, u64
 from gossamer.kernels.blocks import ALL_ONES
 from gossamer.kernels.huffman import Counts, code_histogram
 
@@ -19,41 +21,62 @@ Levels = NDArray[np.int16]
 
 
 @njit(cache=True)
-def count_float_symbols(numbers: Floats, mask: Words, num_bits: int, counts: Counts) -> None:
-    """Histogram of the symbols of the floats under a packed mask."""
+def count_bytes(numbers: Any, mask: Words, shift: Any, offset: int, count: int, counts: Counts) -> None:
+    """Histogram of (number >> shift) + offset, modulo 256, of the `count` numbers under a packed mask."""
     lanes = np.zeros(1024, np.int32)  # four histograms, so that equal neighbours do not wait for each other
-    shift = u64(num_bits - 9)
-    low = u64(255)
+    if 4 * count < numbers.size:
+        _count_few(numbers, mask, shift, count, lanes)
+    else:
+        _count_many(numbers, mask, shift, lanes)
+    for i in range(256):
+        counts[(i + offset) & 255] = lanes[i] + lanes[256 + i] + lanes[512 + i] + lanes[768 + i]
+
+
+@njit(cache=True, inline="always")
+def _count4(a: Any, b: Any, c: Any, d: Any, shift: Any, lanes: NDArray[np.int32]) -> None:
+    lanes[(u64(a) >> shift) & u64(255)] += 1
+    lanes[((u64(b) >> shift) & u64(255)) + u64(256)] += 1
+    lanes[((u64(c) >> shift) & u64(255)) + u64(512)] += 1
+    lanes[((u64(d) >> shift) & u64(255)) + u64(768)] += 1
+
+
+@njit(cache=True)
+def _count_few(numbers: Any, mask: Words, shift: Any, count: int, lanes: NDArray[np.int32]) -> None:
+    """List the places first: where few are taken, their number differs most from word to word."""
+    places = np.empty(count + 8, np.uint32)
+    places_of(mask, places)
+    for i in range(0, count - 3, 4):
+        a, b = u64(places[u64(i)]), u64(places[u64(i + 1)])
+        c, d = u64(places[u64(i + 2)]), u64(places[u64(i + 3)])
+        _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, lanes)
+    for i in range(count & ~3, count):
+        lanes[(u64(numbers[u64(places[i])]) >> shift) & u64(255)] += 1
+
+
+@njit(cache=True)
+def _count_many(numbers: Any, mask: Words, shift: Any, lanes: NDArray[np.int32]) -> None:
     for i in range(mask.size):
         word, first = mask[i], u64(64 * i)
         if word == ALL_ONES:
-            for j in range(64 * i, 64 * i + 64, 4):
-                a, b = load64(numbers, j), load64(numbers, j + 2)
-                lanes[(a >> shift) & low] += 1
-                lanes[((a >> (shift + u64(32))) & low) + u64(256)] += 1
-                lanes[((b >> shift) & low) + u64(512)] += 1
-                lanes[((b >> (shift + u64(32))) & low) + u64(768)] += 1
+            for j in range(0, 64, 4):
+                k = first + u64(j)
+                _count4(numbers[k], numbers[k + u64(1)], numbers[k + u64(2)], numbers[k + u64(3)], shift, lanes)
             continue
         num_ones = ones_in(word)
         for _ in range(num_ones >> 2):
-            a = u64(numbers[first + u64(trailing_zeros(word))])
+            a = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            b = u64(numbers[first + u64(trailing_zeros(word))])
+            b = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            c = u64(numbers[first + u64(trailing_zeros(word))])
+            c = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            d = u64(numbers[first + u64(trailing_zeros(word))])
+            d = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            lanes[(a >> shift) & low] += 1
-            lanes[((b >> shift) & low) + u64(256)] += 1
-            lanes[((c >> shift) & low) + u64(512)] += 1
-            lanes[((d >> shift) & low) + u64(768)] += 1
+            _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, lanes)
         for _ in range(num_ones & 3):
-            a = u64(numbers[first + u64(trailing_zeros(word))])
+            a = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            lanes[(a >> shift) & low] += 1
-    for symbol in range(256):
-        counts[symbol] = lanes[symbol] + lanes[256 + symbol] + lanes[512 + symbol] + lanes[768 + symbol]
+            lanes[(u64(numbers[a]) >> shift) & u64(255)] += 1
 
 
 @njit(cache=True)
@@ -163,7 +186,7 @@ def scale_levels(levels: Levels, scales: NDArray[np.float32], bucket: int, numbe
 def plan_floats(numbers: Floats, mask: Words, num_bits: int, count: int) -> tuple[int, Counts, Bytes]:
     """Bytes of the floats under a mask, their symbols coded, the symbols' histogram and their codes' lengths."""
     counts = np.empty(256, np.int64)
-    count_float_symbols(numbers, mask, num_bits, counts)
+    count_bytes(numbers, mask, u64(num_bits - 9), 0, count, counts)
     lengths, num_bytes = code_histogram(counts)
     return num_bytes + count * ((num_bits - 8) >> 3), counts, lengths
 
@@ -178,3 +201,31 @@ def plan_levels(levels: Levels, mask: Words, num_bits: int, count: int) -> tuple
     count_symbols(symbols, counts)
     lengths, num_bytes = code_histogram(counts)
     return num_bytes, counts, lengths, symbols, fits
+
+
+@njit(cache=True)
+def _all_fit(levels: Levels, num_bits: int) -> Any:
+    """Whether integers have at most so many bits, 4 at a time: then all above them are like the highest of them."""
+    changes = u64(0)
+    for i in range(0, levels.size - 3, 4):
+        four = load64(levels, i)
+        changes |= four ^ (four << u64(1))
+    for i in range(levels.size & ~3, levels.size):
+        changes |= u64(i64(levels[i]) ^ (i64(levels[i]) << 1)) & u64(0xFFFF)
+    above = u64(0xFFFF) >> u64(num_bits) << u64(num_bits)
+    return changes & (above * u64(0x0001000100010001)) == 0
+
+
+@njit(cache=True)
+def level_bytes(levels: Levels, mask: Words, num_bits: int, count: int) -> Any:
+    """Bytes of the integers under a mask, coded, as `plan_levels` finds them; -1 if an integer, sent or not, is too
+    large, so that the plan has to be asked."""
+    if num_bits <= 4:  # several make a symbol
+        num_bytes, _, _, _, fits = plan_levels(levels, mask, num_bits, count)
+        return num_bytes if fits else -1
+    if not _all_fit(levels, num_bits):
+        return -1
+    counts = np.empty(256, np.int64)
+    count_bytes(levels.view(np.uint16), mask, u64(0), 1 << (num_bits - 1), count, counts)
+    _, num_bytes = code_histogram(counts)
+    return num_bytes

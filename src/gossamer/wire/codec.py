@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Message, Part, PartSpec
-from gossamer.kernels.bits import Bytes, Positions, Words, ones_in_all, pack, place, positions_of
+from gossamer.kernels.bits import Bytes, Positions, Words, all_ones, ones_in_all, pack, place, positions_of
 from gossamer.kernels.measure import INSIDE
-from gossamer.kernels.sizes import float_sizes
+from gossamer.kernels.sizes import float_sizes, level_sizes
 from gossamer.rng import Streams
 from gossamer.wire import frame as frames
 from gossamer.wire import indices
 from gossamer.wire.frame import WireError
-from gossamer.wire.levels import LevelCoder, all_ones
+from gossamer.wire.levels import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
 MAX_WIDTH = 2**31 - 1
@@ -174,13 +174,24 @@ class Codec:
 
     def _sizes(self, given: _Given) -> list[Sizes]:
         """The sizes of a part, a row each."""
-        part = given.part
-        if not isinstance(part.values, FloatCoder) or (part.spec.indexed and self.index_coding == "range"):
-            return [self._plan(given, row).sizes for row in range(len(given.values.numbers))]
+        part, coder = given.part, given.part.values
         marks = NO_MARKS if given.marks is None else given.marks
-        found = float_sizes(given.values.numbers, part.values.num_bits, marks, part.all, part.spec.indexed, INSIDE)
-        num_tags = 2 if part.spec.indexed else 1
-        return [Sizes(num_tags, *row) for row in found.tolist()]
+        numbers, scales = given.values
+        by_range = part.spec.indexed and self.index_coding == "range"
+        if isinstance(coder, FloatCoder) and not by_range:
+            found = float_sizes(numbers, coder.num_bits, marks, part.all, part.spec.indexed, INSIDE)
+            num_tags = 1 + part.spec.indexed
+        elif isinstance(coder, LevelCoder) and not by_range:
+            rest = (coder.bucket, marks, part.all, part.spec.indexed, INSIDE)
+            found = level_sizes(numbers, coder.num_bits, scales, *rest)
+            num_tags = 1 + part.spec.indexed + (coder.bucket > 0)
+        else:
+            return [self._plan(given, row).sizes for row in range(len(numbers))]
+        sizes = [Sizes(num_tags, *row) for row in found.tolist()]
+        for row, size in enumerate(sizes):
+            if size.values < 0:  # planned once more, to say what is wrong
+                sizes[row] = self._plan(given, row).sizes
+        return sizes
 
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part

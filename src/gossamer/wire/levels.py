@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gossamer.core import Part, Quantized
 from gossamer.kernels import symbols
-from gossamer.kernels.bits import Bytes, Positions, Words
+from gossamer.kernels.bits import Bytes, Positions, Words, all_ones
 from gossamer.wire.frame import WireError
 from gossamer.wire.values import (
     CODED,
@@ -116,11 +116,3 @@ class LevelCoder:
 
     def _num_scales(self, count: int) -> int:
         return -(-count // self.bucket) if self.bucket else 1
-
-
-def all_ones(width: int) -> Words:
-    """The packed mask of a row of which everything is sent."""
-    words = np.full((width + 63) // 64, 0xFFFFFFFFFFFFFFFF, np.uint64)
-    if width % 64:
-        words[-1] = (1 << width % 64) - 1
-    return words
