@@ -1,6 +1,7 @@
 """The zoo: sizes that papers publish, one sample's answer whatever its neighbours, and gradients that are right."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +36,17 @@ from gossamer.models import (
 from gossamer.models.norms import EvoNormS0, Norm, RangeBatchNorm, RangeEvoNorm, normalization
 
 CIFAR = (3, 32, 32)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tests run side by side; small products only wait for each other's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 NORMS = get_args(Norm)
 
 SIZES = [

@@ -49,19 +49,25 @@ class EvoNorm(nn.Module):
         """(samples, groups, values): what is normalized together."""
         return x.reshape(len(x), self.channels // self.group_size, -1)
 
-    def scaled(self, gated: Tensor, scale: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
+        return self.formula(x.contiguous(), self.weight, self.bias, self.v)
+
+    def formula(self, x: Tensor, weight: Tensor, bias: Tensor, v: Tensor) -> Tensor:
+        """The layer with these parameters."""
+        raise NotImplementedError
+
+    def scaled(self, gated: Tensor, scale: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """gated / scale * gamma + beta, with one scale (samples, groups, 1) a group."""
         normalized = (self.grouped(gated) / scale).view_as(gated)
-        return normalized * per_channel(self.weight, gated) + per_channel(self.bias, gated)
+        return normalized * per_channel(weight, gated) + per_channel(bias, gated)
 
 
 class EvoNormS0(EvoNorm):
     """EvoNorm-S0: x * sigmoid(v x) / std of the group * gamma + beta, for each sample alone."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous()
+    def formula(self, x: Tensor, weight: Tensor, bias: Tensor, v: Tensor) -> Tensor:
         scale = (self.grouped(x).var(-1, correction=0, keepdim=True) + self.epsilon).sqrt()
-        return self.scaled(x * torch.sigmoid(per_channel(self.v, x) * x), scale)
+        return self.scaled(x * torch.sigmoid(per_channel(v, x) * x), scale, weight, bias)
 
 
 class RangeEvoNorm(EvoNorm):
@@ -70,12 +76,11 @@ class RangeEvoNorm(EvoNorm):
     Where several values of a group are its largest, or its least, the gradient of the range is shared among them.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous()
+    def formula(self, x: Tensor, weight: Tensor, bias: Tensor, v: Tensor) -> Tensor:
         groups = self.grouped(x)
         spread = groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)
         scale = range_factor(self.group_size) * spread + self.epsilon
-        return self.scaled(x * functional.hardsigmoid(per_channel(self.v, x) * x), scale)
+        return self.scaled(x * functional.hardsigmoid(per_channel(v, x) * x), scale, weight, bias)
 
 
 class RangeBatchNorm(nn.Module):
@@ -100,16 +105,24 @@ class RangeBatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            over = [0, *range(2, x.ndim)]
-            mean, scale = x.mean(over), range_factor(len(x)) * (x.amax(over) - x.amin(over))
-            self.track(mean.detach(), scale.detach())
-        else:
-            mean, scale = self.running_mean, self.running_scale
-        normalized = (x - per_channel(mean, x)) / per_channel(scale + self.epsilon, x)
-        return normalized * per_channel(self.weight, x) + per_channel(self.bias, x)
+            self.track(x)
+        return self.formula(x, self.weight, self.bias)
 
-    def track(self, mean: Tensor, scale: Tensor) -> None:
+    def formula(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The layer with these parameters."""
+        mean, scale = self.statistics(x) if self.training else (self.running_mean, self.running_scale)
+        normalized = (x - per_channel(mean, x)) / per_channel(scale + self.epsilon, x)
+        return normalized * per_channel(weight, x) + per_channel(bias, x)
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean, and C times range, of every channel."""
+        over = [0, *range(2, x.ndim)]
+        return x.mean(over), range_factor(len(x)) * (x.amax(over) - x.amin(over))
+
+    @torch.no_grad()
+    def track(self, x: Tensor) -> None:
         """Let the running statistics follow those of a minibatch."""
+        mean, scale = self.statistics(x)
         self.running_mean += self.momentum * (mean - self.running_mean)
         self.running_scale += self.momentum * (scale - self.running_scale)
 
