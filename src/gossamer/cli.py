@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.commands.cost import cost
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -29,6 +31,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.version_option(package_name="gossamer")
 def cli() -> None:
     """Train one model together on many nodes: no server, few bytes."""
+
+
+cli.add_command(cost)
 
 
 @cli.command()
@@ -253,16 +258,9 @@ def _say(sentence: str, code: int) -> int:
 
 
 def _out(what: "RenderableType") -> None:
-    """Print a text or a table as the result. A reader that has left (`| head -1`) has what it wanted."""
-    from gossamer.console import console
+    from gossamer.console import print_result
 
-    terminal = console(stderr=False)
-    with terminal.capture() as printed:
-        terminal.print(what, soft_wrap=isinstance(what, str))
-    try:
-        click.echo(printed.get(), nl=False)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+    print_result(what)
 
 
 def _document(experiment: str) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """What a person sees in the terminal: a live line a run, and the table at the end."""
 
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
@@ -23,6 +26,17 @@ def console(stderr: bool = True) -> Console:
     if not found.is_terminal:
         found.width = 120  # a file has no width
     return found
+
+
+def print_result(what: RenderableType) -> None:
+    """Print a text or a table on standard output. A reader that has left (`| head -1`) has what it wanted."""
+    terminal = console(stderr=False)
+    with terminal.capture() as printed:
+        terminal.print(what, soft_wrap=isinstance(what, str))
+    try:
+        click.echo(printed.get(), nl=False)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
 
 
 class Progress:

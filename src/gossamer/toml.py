@@ -94,7 +94,7 @@ def differences(old: Document, new: Document, prefix: str = "") -> list[str]:
 
 def _read(hint: Any, value: Any, path: str) -> Any:
     if hint in TABLES:
-        return _read_named(hint, value, path)
+        return read_named(hint, value, path)
     if is_dataclass(hint):
         assert isinstance(hint, type)
         if hint is Wire and isinstance(value, str):
@@ -119,7 +119,8 @@ def _check_finite(value: Any, path: str) -> None:
             _check_finite(item, f"{path}[{i}]")
 
 
-def _read_named(hint: type, value: Any, path: str) -> Any:
+def read_named(hint: type, value: Any, path: str) -> Any:
+    """What a name and its settings stand for, such as an algorithm or a model; `path` is where they were found."""
     table = TABLES[hint]
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):

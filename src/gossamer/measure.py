@@ -1,0 +1,71 @@
+"""What a step really takes, and how long messages really are: measured beside the formulas of `cost`."""
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.algorithms import ALGORITHMS, DeepSqueeze
+from gossamer.compressors import Quantize
+from gossamer.core import Algorithm, Round
+from gossamer.rng import Streams
+from gossamer.topologies import DirectedRing, Ring
+from gossamer.wire import Codec
+
+_ROWS = 4  # nodes whose messages are measured at once
+_ROUNDS = 16
+_MMAP_THRESHOLD = -3  # of mallopt
+
+
+def peak_bytes(step: Callable[[], object]) -> int | None:
+    """By how much the process grows in a step at most; None where the system does not tell. Linux tells."""
+    try:
+        allocator = ctypes.CDLL("libc.so.6")
+        allocator.mallopt(_MMAP_THRESHOLD, 1 << 16)  # whatever is larger goes back to the system when it is freed
+        step()  # what is made once is not the step's
+        allocator.malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+        before = _status("VmHWM")
+        step()
+        peak = _status("VmHWM") - before
+        allocator.mallopt(_MMAP_THRESHOLD, 1 << 25)  # where the allocator itself ends up after a while
+        return peak
+    except (OSError, AttributeError):
+        return None
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"no {key}")
+
+
+def message_bytes(name: str, module: nn.Module, nodes: int) -> float:
+    """The mean length of a message to one neighbour, framed, by the encoder of simulation and network.
+
+    Messages are those of the first rounds on a ring of so many nodes that start from the module's weights and take a
+    random step. "deep-squeeze-int8" is DeepSqueeze whose model travels in eight bits.
+    """
+    algorithm: Algorithm = DeepSqueeze(Quantize(8)) if name == "deep-squeeze-int8" else ALGORITHMS[name]()
+    weights = nn.utils.parameters_to_vector(module.parameters()).detach()
+    sizes = tuple(p.numel() for p in module.parameters())
+    topology = DirectedRing() if "column_stochastic" in algorithm.requires else Ring()
+    algorithm = algorithm.prepare(topology.at(nodes, 0, 0), sizes)
+    codec = Codec(algorithm.parts, len(weights), seed=0)
+    state, gradient = algorithm.init(weights.repeat(_ROWS, 1)), _gradient(weights, _ROWS)
+    lengths: list[int] = []
+    for number in range(_ROUNDS):
+        round = Round(number, 0.1, Streams(0, range(_ROWS), number), 10**6, 1, layer_sizes=sizes)
+        message, _ = algorithm.send(algorithm.local_step(state, gradient, round), round)
+        lengths += [codec.frame_bytes + sum(p.total for p in parts.values()) for parts in codec.num_bytes(message)]
+        if max(lengths) < 1.05 * min(lengths):
+            break  # how much is sent is not drawn, so that more messages would tell nothing new
+    return sum(lengths) / len(lengths)
+
+
+def _gradient(weights: Tensor, rows: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, len(weights), generator=generator) * weights.square().mean().sqrt()
