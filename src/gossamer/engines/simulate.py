@@ -105,8 +105,7 @@ class Simulation:
         return dict(tensors_of(self._board.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
-        """The models' buffers, running sums and who was told what, and messages that may still arrive, if some come
-        late."""
+        """The models' buffers, running sums and who was told what, and messages that come late and may still arrive."""
         beside = {} if self._board.told is None else self._board.told.saved()
         if self._board.buffers.numel():
             beside["buffers"] = self._board.buffers
