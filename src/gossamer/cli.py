@@ -25,6 +25,7 @@ KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compress
 
 workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+data_option = click.option("--data", help="The directory with data sets; by default what GOSSAMER_DATA names.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,6 +44,7 @@ cli.add_command(cost)
 @click.option("--seed", type=int, help="Short for --set seed=N.")
 @click.option("--out", type=click.Path(path_type=Path), help="A new directory for the run; by default under runs/.")
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds.")
+@data_option
 @workers_option
 @json_option
 def run(
@@ -52,6 +54,7 @@ def run(
     seed: int | None,
     out: Path | None,
     checkpoint_every: int,
+    data: str | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -60,6 +63,7 @@ def run(
     from gossamer.console import Progress
     from gossamer.run import simulate
 
+    _look_for_data_in(data)
     document = _document(experiment)
     for key, value in (("rounds", rounds), ("seed", seed)):
         if value is not None:
@@ -76,14 +80,16 @@ def run(
 @cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds.")
+@data_option
 @workers_option
 @json_option
-def resume(run: Path, checkpoint_every: int, workers: int | None, as_json: bool) -> None:
+def resume(run: Path, checkpoint_every: int, data: str | None, workers: int | None, as_json: bool) -> None:
     """Continue the run in directory RUN from its last checkpoint."""
     from gossamer.console import Progress
     from gossamer.run import open_run
     from gossamer.run import resume as resume_run
 
+    _look_for_data_in(data)
     past = open_run(run).document
     with Progress({past["name"]: past["rounds"]}) as progress:
         done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]))
@@ -273,6 +279,11 @@ def _document(experiment: str) -> dict[str, Any]:
     if os.path.isfile(experiment):
         return toml.write(Experiment()) | toml.load(Path(experiment))  # so that --set finds the default sections
     raise Mistake(f"{experiment} is neither a file nor a recipe; the recipes are {', '.join(RECIPES)}")
+
+
+def _look_for_data_in(directory: str | None) -> None:
+    if directory is not None:
+        os.environ["GOSSAMER_DATA"] = directory  # where the tasks look; see gossamer.tasks.sources
 
 
 def _unused(path: Path) -> Path:

@@ -1,0 +1,130 @@
+"""CIFAR-10 and CIFAR-100, in the version for Python or the binary one.
+
+Krizhevsky, "Learning multiple layers of features from tiny images", 2009: 60,000 colour photographs of 32x32 pixels,
+50,000 of them for training.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gossamer.models import Architecture, GnLeNet
+from gossamer.tasks.arrays import (
+    Arrays,
+    Normalize,
+    Pair,
+    checked_labels,
+    crop_and_flip,
+    same_length,
+    task_of,
+)
+from gossamer.tasks.cifar_pickle import array_of_bytes, read_pickle
+from gossamer.tasks.sources import Layout, Source
+from gossamer.tasks.supervised import Supervised
+
+_URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_IMAGE_BYTES = 3 * 32 * 32  # red, green and blue planes
+_NORMALIZE = Normalize(mean=0.5, deviation=0.5)
+_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+
+CIFAR10 = Source(
+    "CIFAR-10",
+    _URL,
+    (
+        Layout("cifar-10-batches-py", _BATCHES),
+        Layout("cifar-10-batches-bin", tuple(f"{name}.bin" for name in _BATCHES)),
+    ),
+    md5={
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+    },
+)
+CIFAR100 = Source(
+    "CIFAR-100",
+    _URL,
+    (Layout("cifar-100-python", ("train", "test")), Layout("cifar-100-binary", ("train.bin", "test.bin"))),
+    md5={"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+)
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """CIFAR-10: 60,000 colour photographs of 32x32 pixels, 10 classes."""
+
+    model: Architecture = GnLeNet()
+    augment: bool = False  # shift and mirror training images at random
+
+    source: ClassVar[Source] = CIFAR10
+
+    def arrays(self) -> Arrays:
+        return _read(self.source, label_key="labels", label_bytes=1, label_at=0, num_classes=10)
+
+    def load(self) -> Supervised:
+        return task_of(self, self.arrays(), prepare=_NORMALIZE, augment=crop_and_flip if self.augment else None)
+
+
+@dataclass(frozen=True)
+class Cifar100:
+    """CIFAR-100: 60,000 colour photographs of 32x32 pixels, 100 classes in 20 groups."""
+
+    labels: Literal["fine", "coarse"] = "fine"  # 100 classes, or their 20 groups
+    model: Architecture = GnLeNet()
+    augment: bool = False  # shift and mirror training images at random
+
+    source: ClassVar[Source] = CIFAR100
+
+    def arrays(self) -> Arrays:
+        fine = self.labels == "fine"
+        key, num_classes = f"{self.labels}_labels", 100 if fine else 20
+        return _read(self.source, key, label_bytes=2, label_at=int(fine), num_classes=num_classes)
+
+    def load(self) -> Supervised:
+        return task_of(self, self.arrays(), prepare=_NORMALIZE, augment=crop_and_flip if self.augment else None)
+
+
+def _read(source: Source, label_key: str, label_bytes: int, label_at: int, num_classes: int) -> Arrays:
+    found = source.find()
+
+    def read(name: str) -> Pair:
+        path = found.path(name)
+        with source.reading(path):
+            if name.endswith(".bin"):
+                pixels, labels = _read_binary(path, label_bytes, label_at)
+            else:
+                pixels, labels = _read_python(path, label_key)
+            images = torch.from_numpy(pixels).reshape(-1, 3, 32, 32)
+            return same_length(images, checked_labels(labels, num_classes))
+
+    *training, test = found.layout.files
+    pairs = [read(name) for name in training]
+    train = torch.cat([images for images, _ in pairs]), torch.cat([labels for _, labels in pairs])
+    return Arrays(train, read(test), (3, 32, 32), num_classes)
+
+
+def _read_python(path: Path, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    content = read_pickle(path.read_bytes())
+    if not isinstance(content, dict) or not {"data", label_key} <= content.keys():
+        raise ValueError(f"it has no data and {label_key}")
+    labels = content[label_key]
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+        raise ValueError(f"its {label_key} are not whole numbers")
+    pixels = array_of_bytes(content["data"])
+    if pixels.ndim != 2 or pixels.shape[1] != _IMAGE_BYTES:
+        raise ValueError(f"its images have the shape {pixels.shape}, not (number, {_IMAGE_BYTES})")
+    return pixels, np.array(labels, np.int64)
+
+
+def _read_binary(path: Path, label_bytes: int, label_at: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    data = np.fromfile(path, np.uint8)
+    if len(data) % (label_bytes + _IMAGE_BYTES):
+        raise ValueError(f"its {len(data)} bytes are not records of {label_bytes + _IMAGE_BYTES}")
+    records = data.reshape(-1, label_bytes + _IMAGE_BYTES)
+    return np.ascontiguousarray(records[:, label_bytes:]), records[:, label_at].astype(np.int64)

@@ -1,0 +1,109 @@
+"""Where data sets lie. Nothing is downloaded: the user names a directory, and each data set is looked for in it.
+
+The directory comes from the environment variable GOSSAMER_DATA, which `--data` of the commands sets, so that an
+experiment file names no path of one machine. A data set is looked for in its official folder inside the directory,
+and in the directory itself. What its files hold is checked before it is used, and whatever is wrong is one sentence.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+VARIABLE = "GOSSAMER_DATA"
+
+
+class DataError(ValueError):
+    """A data set that is missing or damaged; the message says what was looked for and where to get it."""
+
+
+class Layout(NamedTuple):
+    """One way in which a data set is published."""
+
+    folder: str  # where the official archive puts it
+    files: tuple[str, ...]  # names or patterns; each may be gzipped
+
+
+class Found(NamedTuple):
+    """A data set on this machine."""
+
+    folder: Path
+    layout: Layout
+
+    def path(self, name: str) -> Path:
+        """The file of this name, or the same gzipped."""
+        found = _first(self.folder, name)
+        assert found is not None, name
+        return found
+
+    def paths(self, pattern: str) -> list[Path]:
+        """All files that match, in order."""
+        return sorted(self.folder.glob(pattern))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set's official files."""
+
+    title: str
+    url: str  # where a person gets it
+    layouts: tuple[Layout, ...]  # the first one found is taken
+    md5: Mapping[str, str] = field(default_factory=dict)  # of official files, where they are known
+
+    def find(self) -> Found:
+        """The data set in the directory that the user named."""
+        found = self.look(directory(self))
+        if isinstance(found, Found):
+            return found
+        raise DataError(
+            f"{self.title} was looked for and there is no {found}; get it from {self.url} and name the directory that "
+            f"holds {self.layouts[0].folder} with --data or {VARIABLE}"
+        )
+
+    def look(self, root: Path) -> Found | Path:
+        """The data set in this directory, or else the first file that is missing."""
+        missing = []
+        for layout in self.layouts:
+            for folder in (root / layout.folder, root):
+                lacking = [folder / name for name in layout.files if _first(folder, name) is None]
+                if not lacking:
+                    return Found(folder, layout)
+                missing.append((len(lacking) - len(layout.files), lacking[0]))
+        return min(missing, key=lambda one: one[0])[1]  # where most was found, the first such
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[None]:
+        """Whatever goes wrong inside is told as a damaged file."""
+        try:
+            yield
+        except DataError:
+            raise
+        except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
+            what = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+            raise self.damage(path, what) from error
+
+    def damage(self, path: Path, what: str) -> DataError:
+        """The sentence for a file that is not what it should be."""
+        return DataError(f"{path} cannot be read as {self.title}: {what}; get it again from {self.url}")
+
+
+def directory(source: Source) -> Path:
+    """The directory that the user named."""
+    named = os.environ.get(VARIABLE, "")
+    if not named:
+        raise DataError(
+            f"{source.title} is needed and no directory with data is named; get it from {source.url} and name the "
+            f"directory that holds {source.layouts[0].folder} with --data or {VARIABLE}"
+        )
+    if not os.path.isdir(named):
+        raise DataError(f"{VARIABLE} names {named}, which is not a directory; name the one that holds the data sets")
+    return Path(named)
+
+
+def _first(folder: Path, name: str) -> Path | None:
+    """The first file of this name or pattern, or the same gzipped."""
+    if "*" in name:
+        return min(folder.glob(name), default=None)
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)

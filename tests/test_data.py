@@ -1,0 +1,273 @@
+"""Every data set is read from files in its official layout: tiny ones made here, and the real ones where they are."""
+
+import gzip
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import official
+from gossamer.models import GnLeNet
+from gossamer.tasks import TASKS, Cifar10, Cifar100, Emnist, FashionMnist, Mnist, MovieLens
+from gossamer.tasks.arrays import Normalize, crop_and_flip
+from gossamer.tasks.cifar_pickle import read_pickle
+from gossamer.tasks.movielens import within
+from gossamer.tasks.sources import VARIABLE, DataError
+
+REAL = os.environ.get(VARIABLE)  # before a test sets it
+
+
+class Case(NamedTuple):
+    """A data set."""
+
+    task: object
+    write: Callable[[Path], None]  # a tiny one
+    tiny: tuple[int, int]  # training and test samples of that
+    real: tuple[int, int]  # and of the official files
+    classes: int
+    clients: int | None = None  # of the tiny one
+
+
+CASES = {
+    "cifar10": Case(Cifar10(), official.cifar10, (20, 4), (50_000, 10_000), 10),
+    "cifar10, binary": Case(Cifar10(), official.cifar10_binary, (20, 4), (50_000, 10_000), 10),
+    "cifar100": Case(Cifar100(), official.cifar100, (3, 3), (50_000, 10_000), 100),
+    "cifar100, binary": Case(Cifar100("coarse"), official.cifar100_binary, (3, 3), (50_000, 10_000), 20),
+    "mnist": Case(Mnist(), official.mnist, (4, 4), (60_000, 10_000), 10),
+    "fashion-mnist": Case(FashionMnist(), official.fashion_mnist, (4, 4), (60_000, 10_000), 10),
+    "emnist": Case(Emnist("letters"), official.emnist, (3, 3), (124_800, 20_800), 26),
+    "movielens": Case(MovieLens(), official.movielens, (9, 6), (70_595, 30_241), 1, 3),
+    "movielens 100k": Case(MovieLens("100k"), official.movielens_100k, (9, 6), (70_000, 30_000), 1, 3),
+    "movielens 1m": Case(MovieLens("1m"), official.movielens_1m, (9, 6), (700_146, 300_063), 1, 3),
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory for data, named as a user would."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def check(case: Case, number: tuple[int, int]) -> None:
+    task = case.task.load()
+    assert (task.num_samples, task.num_test_samples) == number
+    assert not task.train[0].is_floating_point()  # bytes or whole numbers, never expanded
+    losses, gradients = task.gradient(task.initial_model(0)[None], [np.arange(3)], [0])
+    assert torch.isfinite(losses).all()
+    assert gradients.abs().sum() > 0
+    loss, score = task.evaluate(task.initial_model(0), np.arange(3))
+    assert loss > 0
+    assert 0 <= score <= 1
+    if case.classes > 1:
+        assert 0 <= task.labels.min() <= task.labels.max() < case.classes
+    if case.clients is not None:
+        assert task.clients.shape == (task.num_samples,)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_data_set_is_read_from_its_official_files(name: str, root: Path) -> None:
+    case = CASES[name]
+    case.write(root)
+    check(case, case.tiny)
+    arrays = case.task.arrays()
+    assert arrays.outputs == case.classes
+    assert (None if arrays.clients is None else len(set(arrays.clients.tolist()))) == case.clients
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_directory_can_be_the_data_sets_own_folder(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    case.write(root)
+    (folder,) = root.iterdir()
+    monkeypatch.setenv(VARIABLE, str(folder))
+    assert len(case.task.arrays().train[0]) == case.tiny[0]
+
+
+@pytest.mark.skipif(REAL is None, reason=f"{VARIABLE} names no directory with the real data sets")
+@pytest.mark.parametrize("name", CASES)
+def test_the_real_files_are_read_too(name: str) -> None:
+    case = CASES[name]
+    if isinstance(case.task.source.look(Path(REAL)), Path):
+        pytest.skip(f"{REAL} does not have {case.task.source.title}")
+    check(case, case.real)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_missing_data_set_is_told_in_one_sentence_with_where_to_get_it(name: str, root: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no .*; get it from .*http.* and name the directory .* --data"):
+        CASES[name].task.load()
+
+
+def test_without_a_directory_the_sentence_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(DataError, match="no directory with data is named; get it from https://"):
+        Cifar10().load()
+    monkeypatch.setenv(VARIABLE, "nowhere")
+    with pytest.raises(DataError, match="names nowhere, which is not a directory"):
+        Cifar10().load()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("keep", [0.0, 0.1, 0.62])
+def test_a_truncated_file_is_told_in_one_sentence(name: str, keep: float, root: Path) -> None:
+    case = CASES[name]
+    case.write(root)
+    for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(len(whole) * keep) + 1])
+    with pytest.raises(DataError, match="cannot be read as") as told:
+        case.task.load()
+    assert "\n" not in str(told.value)
+
+
+def test_images_are_those_in_the_files(root: Path) -> None:
+    official.cifar10(root)
+    official.mnist(root)
+    official.emnist(root)
+    images, labels = Cifar10().arrays().train
+    assert torch.equal(images[:4].reshape(4, -1), torch.from_numpy(official.pixels(4, 3072)))
+    assert labels.tolist()[:8] == [0, 9, 0, 0, 1, 9, 0, 1]
+    assert torch.equal(Mnist().arrays().test[0][:, 0], torch.from_numpy(official.pixels(4, 28, 28)))
+    upright, letters = Emnist("letters").arrays().train
+    assert torch.equal(upright[:, 0].mT, torch.from_numpy(official.pixels(3, 28, 28)))
+    assert letters.tolist() == [0, 25, 4]
+
+
+def test_both_versions_of_cifar_give_the_same(root: Path) -> None:
+    official.cifar10(root)
+    python = Cifar10().arrays()
+    for path in (root / "cifar-10-batches-py").iterdir():
+        path.unlink()
+    official.cifar10_binary(root)
+    for one, other in zip(
+        (*python.train, *python.test), (*Cifar10().arrays().train, *Cifar10().arrays().test), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+HOSTILE = {
+    "runs a program": b"\x80\x02cos\nsystem\nU\x02id\x85R.",
+    "names one in another way": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x02id\x85R.",
+    "makes an object": b"\x80\x02cnumpy\nndarray\n)\x81.",
+    "inherits": b"(ios\nsystem\n.",
+    "asks for a huge text": b"\x80\x02T\xff\xff\xff\x7fabc.",
+    "remembers at a huge place": b"\x80\x02Nr\xff\xff\xff\xff0.",
+    "takes from an empty stack": b"\x80\x020.",
+    "appends to a number": b"\x80\x02K\x01K\x02a.",
+    "recalls what it never knew": b"\x80\x02h\x07.",
+    "ends too early": b"\x80\x02}",
+    "is empty": b"",
+    "is no pickle": b"GIF89a",
+    "is of another extension": b"\x80\x02\x82\x01.",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_pickle_is_refused_and_nothing_is_run(what: str, root: Path) -> None:
+    official.cifar10(root)
+    (root / "cifar-10-batches-py" / "data_batch_3").write_bytes(HOSTILE[what])
+    with pytest.raises(DataError, match="data_batch_3 cannot be read as CIFAR-10"):
+        Cifar10().load()
+
+
+def test_a_pickle_can_build_nothing_but_plain_values() -> None:
+    assert read_pickle(b"\x80\x02}(U\x01aK\x07U\x01b](K\x01Neu.") == {"a": 7, "b": [1, None]}
+    with pytest.raises(ValueError, match="'os system', which is no part of this data set"):
+        read_pickle(HOSTILE["runs a program"])
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_header_that_promises_too_much_is_refused_before_memory_is_taken(zipped: bool, root: Path) -> None:
+    official.mnist(root)
+    path = root / "mnist" / "train-images-idx3-ubyte"
+    content = bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31) + bytes(100)
+    path.unlink()
+    path.with_suffix(".gz" if zipped else "").write_bytes(gzip.compress(content) if zipped else content)
+    with pytest.raises(DataError, match="its header promises 2147483648 x 2147483648 x 2147483648 bytes"):
+        Mnist().load()
+
+
+def test_labels_out_of_range_and_counts_that_differ_are_refused(root: Path) -> None:
+    official.mnist(root)
+    labels = root / "mnist" / "t10k-labels-idx1-ubyte"
+    labels.write_bytes(official.idx(np.array([1, 2, 10, 3], np.uint8)))
+    with pytest.raises(DataError, match="a label is 10, and there are only the classes 0 to 9"):
+        Mnist().load()
+    labels.write_bytes(official.idx(np.array([1, 2, 3], np.uint8)))
+    with pytest.raises(DataError, match="there are 4 samples and 3 labels"):
+        Mnist().load()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("1,2,6.0,3", "half stars"), ("1,2,3", "line 2 has 3 fields"), ("a,2,3.0,3", "invalid literal"),
+     ("1,2,nan,3", "half stars"), (f"{10**400},2,3.0,3", "too large")],
+)  # fmt: skip
+def test_ratings_that_are_none_are_refused(line: str, words: str, root: Path) -> None:
+    official.movielens(root)
+    path = root / "ml-latest-small" / "ratings.csv"
+    first, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([first, line, *rest, ""]))
+    with pytest.raises(DataError, match=words):
+        MovieLens().load()
+
+
+def test_every_users_ratings_are_divided_and_always_in_the_same_way(root: Path) -> None:
+    official.movielens(root)
+    arrays = MovieLens().arrays()
+    assert np.bincount(arrays.clients).tolist() == [3, 3, 3]
+    assert arrays.train[0][:, 0].tolist() == arrays.clients.tolist()
+    seen = {tuple(pair) for part in (arrays.train, arrays.test) for pair in part[0].tolist()}
+    assert seen == {(user, film) for user in range(3) for film in range(5)}
+    assert torch.equal(arrays.train[0], MovieLens().arrays().train[0])
+
+
+def test_a_rating_is_right_when_its_nearest_half_star_is() -> None:
+    output, target = torch.tensor([3.74, 3.76, 7.0, -2.0, 4.4]), torch.tensor([3.5, 3.5, 5.0, 0.5, 3.5])
+    assert within(0.0, output, target).tolist() == [1, 0, 1, 1, 0]
+    assert within(1.0, output, target).tolist() == [1, 1, 1, 1, 1]
+
+
+def test_augmented_images_are_shifted_and_mirrored_ones() -> None:
+    images = torch.from_numpy(official.pixels(40, 3, 8, 8))
+    torch.manual_seed(1)
+    changed = crop_and_flip(images)
+    torch.manual_seed(1)
+    assert torch.equal(changed, crop_and_flip(images))
+    assert (changed.dtype, changed.shape) == (torch.uint8, images.shape)
+    padded = torch.nn.functional.pad(images, (4, 4, 4, 4))
+    flips = set()
+    for one, source in zip(changed, padded, strict=True):
+        candidates = [
+            (mirrored, crop)
+            for crop in (source[:, y : y + 8, x : x + 8] for y in range(9) for x in range(9))
+            for mirrored in (False, True)
+        ]
+        found = [m for m, crop in candidates if torch.equal(crop.flip(-1) if m else crop, one)]
+        assert found
+        flips |= set(found)
+    assert flips == {False, True}
+
+
+def test_normalized_bytes_are_numbers_around_0() -> None:
+    assert Normalize(0.5, 0.5)(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1, 1]
+
+
+def test_the_model_of_a_data_set_can_be_chosen_and_must_fit(root: Path) -> None:
+    official.mnist(root)
+    assert sum(replace(Mnist(), model=GnLeNet(norm="none")).load().layer_sizes) < sum(Mnist().load().layer_sizes)
+    official.movielens(root)
+    with pytest.raises(ValueError, match="inputs must be an image's"):
+        MovieLens(model=GnLeNet()).load()
+
+
+def test_every_task_of_the_table_says_what_it_is() -> None:
+    for name, task in TASKS.items():
+        assert (task.__doc__ or "").strip().endswith("."), name
