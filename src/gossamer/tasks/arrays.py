@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer.models import Architecture
+from gossamer.rng import permutation, philox
 from gossamer.tasks.supervised import Supervised
 
 Pair = tuple[Tensor, Tensor]  # inputs and targets
@@ -59,6 +60,20 @@ def crop_and_flip(images: Tensor) -> Tensor:
     columns = shifts[1] + torch.where(mirrored, torch.arange(width - 1, -1, -1), torch.arange(width))
     sample, channel = torch.arange(number)[:, None, None, None], torch.arange(channels)[None, :, None, None]
     return padded[sample, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def fixed_split(number: int, test_share: float) -> tuple[Tensor, Tensor]:
+    """Training and test samples where a data set does not say: always the same ones, at least one of each."""
+    if number < 2:
+        raise ValueError("it has too few samples to divide")
+    order = permutation(philox(0, "test samples"), number)
+    test, train = np.split(order, [min(max(1, round(test_share * number)), number - 1)])
+    return torch.from_numpy(np.sort(train)), torch.from_numpy(np.sort(test))
+
+
+def check_share(test_share: float) -> None:
+    if not 0 < test_share < 1:
+        raise ValueError(f"test_share must be between 0 and 1, {test_share} was given")
 
 
 def checked_labels(labels: NDArray[Any], num_classes: int) -> Tensor:

@@ -8,7 +8,7 @@ import gzip
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,28 +27,29 @@ from gossamer.tasks.arrays import (
 from gossamer.tasks.sources import Layout, Source
 from gossamer.tasks.supervised import Supervised
 
-_BYTES = 0x08  # the only type that these data sets use
+_TYPES = {0x08: ("u1", 1), 0x0C: (">i4", 4)}  # those that these data sets use, and their bytes
 _MOST_A_BYTE = 1032  # deflate cannot make more of one byte
 
 
-def read_idx(path: Path, num_dimensions: int) -> NDArray[np.uint8]:
-    """The array in an idx file of bytes."""
+def read_idx(path: Path, num_dimensions: int, code: int = 0x08) -> NDArray[Any]:
+    """The array in an idx file of this type and number of dimensions."""
     size = path.stat().st_size
+    kind, num_bytes = _TYPES[code]
     zipped = path.suffix == ".gz"
     with gzip.open(path) if zipped else path.open("rb") as file:
         header = file.read(4 + 4 * num_dimensions)
-        if header[:4] != bytes([0, 0, _BYTES, num_dimensions]):
+        if header[:4] != bytes([0, 0, code, num_dimensions]):
             raise ValueError(f"it is not an idx file of {num_dimensions} dimensions")
         shape = np.frombuffer(header, ">u4", offset=4).tolist()
         if len(shape) != num_dimensions:
             raise ValueError("it ends in its header")
-        expected = prod(shape)
+        expected = prod(shape) * num_bytes
         if expected > (size * _MOST_A_BYTE if zipped else size - len(header)):  # before any of it is allocated
-            raise ValueError(f"its header promises {' x '.join(map(str, shape))} bytes, and it is shorter")
+            raise ValueError(f"its header promises {' x '.join(map(str, shape))} numbers, and it is shorter")
         data = file.read(expected + 1)
     if len(data) != expected:
         raise ValueError(f"it has {'more' if len(data) > expected else 'fewer'} bytes than its header says")
-    return np.frombuffer(bytearray(data), np.uint8).reshape(shape)
+    return np.frombuffer(bytearray(data), kind).reshape(shape)
 
 
 def read_four(source: Source, num_classes: int, first_label: int = 0, turned: bool = False) -> Arrays:

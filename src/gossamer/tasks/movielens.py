@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from gossamer.models import Architecture, MatrixFactorization
 from gossamer.rng import philox
-from gossamer.tasks.arrays import Arrays, task_of
+from gossamer.tasks.arrays import Arrays, check_share, task_of
 from gossamer.tasks.sources import Layout, Source
 from gossamer.tasks.supervised import Supervised
 
@@ -45,8 +45,7 @@ class MovieLens:
     model: Architecture = MatrixFactorization()
 
     def __post_init__(self) -> None:
-        if not 0 < self.test_share < 1:
-            raise ValueError(f"test_share must be between 0 and 1, {self.test_share} was given")
+        check_share(self.test_share)
         if not 0 <= self.tolerance <= 4.5:
             raise ValueError(f"tolerance must be between 0 and 4.5 stars, {self.tolerance} was given")
 

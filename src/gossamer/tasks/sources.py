@@ -5,7 +5,10 @@ experiment file names no path of one machine. A data set is looked for in its of
 and in the directory itself. What its files hold is checked before it is used, and whatever is wrong is one sentence.
 """
 
+import csv
 import os
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 VARIABLE = "GOSSAMER_DATA"
+_WRONG = (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError, csv.Error, zlib.error)
 
 
 class DataError(ValueError):
@@ -48,7 +52,7 @@ class Source:
     """A data set's official files."""
 
     title: str
-    url: str  # where a person gets it
+    url: str  # where a person gets it; empty for the user's own
     layouts: tuple[Layout, ...]  # the first one found is taken
     md5: Mapping[str, str] = field(default_factory=dict)  # of official files, where they are known
 
@@ -57,10 +61,12 @@ class Source:
         found = self.look(directory(self))
         if isinstance(found, Found):
             return found
-        raise DataError(
-            f"{self.title} was looked for and there is no {found}; get it from {self.url} and name the directory that "
-            f"holds {self.layouts[0].folder} with --data or {VARIABLE}"
-        )
+        raise DataError(f"{self.title} was looked for and there is no {found}; {self._how_to_give_it}")
+
+    @property
+    def _how_to_give_it(self) -> str:
+        get = f"get it from {self.url} and " if self.url else ""
+        return f"{get}name the directory that holds {self.layouts[0].folder} with --data or {VARIABLE}"
 
     def look(self, root: Path) -> Found | Path:
         """The data set in this directory, or else the first file that is missing."""
@@ -80,23 +86,21 @@ class Source:
             yield
         except DataError:
             raise
-        except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError) as error:
+        except _WRONG as error:
             what = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
             raise self.damage(path, what) from error
 
     def damage(self, path: Path, what: str) -> DataError:
         """The sentence for a file that is not what it should be."""
-        return DataError(f"{path} cannot be read as {self.title}: {what}; get it again from {self.url}")
+        again = f"; get it again from {self.url}" if self.url else ""
+        return DataError(f"{path} cannot be read as {self.title}: {what}{again}")
 
 
 def directory(source: Source) -> Path:
     """The directory that the user named."""
     named = os.environ.get(VARIABLE, "")
     if not named:
-        raise DataError(
-            f"{source.title} is needed and no directory with data is named; get it from {source.url} and name the "
-            f"directory that holds {source.layouts[0].folder} with --data or {VARIABLE}"
-        )
+        raise DataError(f"{source.title} is needed and no directory with data is named; {source._how_to_give_it}")
     if not os.path.isdir(named):
         raise DataError(f"{VARIABLE} names {named}, which is not a directory; name the one that holds the data sets")
     return Path(named)
@@ -107,3 +111,11 @@ def _first(folder: Path, name: str) -> Path | None:
     if "*" in name:
         return min(folder.glob(name), default=None)
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def own(name: str, *files: str) -> Source:
+    """The user's own folder, or file if no files are asked for, inside the directory with data."""
+    if not name or name.startswith(("/", "~")) or re.search(r"^[A-Za-z]:|\\|(^|/)\.\.(/|$)", name):
+        raise ValueError(f"{name!r} was given, and it must be a path inside the directory with data, such as birds")
+    folder, _, file = name.rpartition("/")
+    return Source(name, "", (Layout(name, files) if files else Layout(folder or ".", (file,)),))
