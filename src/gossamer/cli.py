@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossamer.commands.cost import cost
+from gossamer.commands.data import data as data_command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -215,6 +216,9 @@ def report(runs: tuple[Path, ...], out: Path) -> None:
         raise Mistake(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
     _out(results_table(found))
     console().print(f"report: {out}", soft_wrap=True)
+
+
+cli.add_command(data_command)
 
 
 def main() -> None:

@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer.models import Architecture
+from gossamer.models.low_precision import to_int8
 from gossamer.rng import permutation, philox
 from gossamer.tasks.supervised import Supervised
 
+Precision = Literal["float32", "int8"]  # int8: layers compute in eight bits, after `gossamer.models.low_precision`
 Pair = tuple[Tensor, Tensor]  # inputs and targets
 
 
@@ -43,12 +45,19 @@ class HasModel(Protocol):
 
     @property
     def model(self) -> Architecture: ...
+    @property
+    def precision(self) -> Precision: ...
 
 
 def task_of(settings: HasModel, arrays: Arrays, **more: Any) -> Supervised:
     """The task on these data with the model that the settings name; `more` is for `Supervised`."""
-    build = partial(settings.model.build, arrays.inputs, arrays.outputs)
+    build = partial(_build, settings.model, settings.precision, arrays)
     return Supervised(build, arrays.train, arrays.test, clients=arrays.clients, **more).load()
+
+
+def _build(model: Architecture, precision: Precision, arrays: Arrays) -> nn.Module:
+    module = model.build(arrays.inputs, arrays.outputs)
+    return to_int8(module) if precision == "int8" else module
 
 
 def crop_and_flip(images: Tensor) -> Tensor:

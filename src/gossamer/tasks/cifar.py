@@ -17,6 +17,7 @@ from gossamer.tasks.arrays import (
     Arrays,
     Normalize,
     Pair,
+    Precision,
     checked_labels,
     crop_and_flip,
     same_length,
@@ -60,6 +61,7 @@ class Cifar10:
     """CIFAR-10: 60,000 colour photographs of 32x32 pixels, 10 classes."""
 
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = CIFAR10
@@ -77,6 +79,7 @@ class Cifar100:
 
     labels: Literal["fine", "coarse"] = "fine"  # 100 classes, or their 20 groups
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = CIFAR100

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gossamer.models import Architecture, Mlp
-from gossamer.tasks.arrays import Arrays, check_share, fixed_split, task_of
+from gossamer.tasks.arrays import Arrays, Precision, check_share, fixed_split, task_of
 from gossamer.tasks.images import NORMALIZE, check_size, read_image
 from gossamer.tasks.sources import Layout, Source, own
 from gossamer.tasks.supervised import Supervised
@@ -43,6 +43,7 @@ class HuggingFace:
     length: int = 64  # words of a text that are read
     test_share: float = 0.2  # if there is no split test; which samples is fixed
     model: Architecture = Mlp()
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         own(self.folder)

@@ -19,6 +19,7 @@ from gossamer.tasks.arrays import (
     Arrays,
     Normalize,
     Pair,
+    Precision,
     checked_labels,
     crop_and_flip,
     same_length,
@@ -108,6 +109,7 @@ class Mnist:
     """MNIST: 70,000 handwritten digits of 28x28 pixels, 10 classes."""
 
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = MNIST
@@ -124,6 +126,7 @@ class FashionMnist:
     """Fashion-MNIST: 70,000 pictures of clothes of 28x28 pixels, 10 classes."""
 
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = FASHION_MNIST
@@ -141,6 +144,7 @@ class Emnist:
 
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gossamer.models import Architecture, GnLeNet
-from gossamer.tasks.arrays import Arrays, Normalize, Pair, check_share, crop_and_flip, fixed_split, task_of
+from gossamer.tasks.arrays import Arrays, Normalize, Pair, Precision, check_share, crop_and_flip, fixed_split, task_of
 from gossamer.tasks.sources import Layout, Source, own
 from gossamer.tasks.supervised import Supervised
 
@@ -75,6 +75,7 @@ class Imagenette:
 
     size: int = 64  # pixels a side to which photographs are cropped and scaled
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = IMAGENETTE
@@ -100,6 +101,7 @@ class ImageFolder:
     size: int = 32  # pixels a side to which images are cropped and scaled
     test_share: float = 0.2  # if there are no folders train and test; which images is fixed
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.models import Architecture, CelebaCnn, FemnistCnn
-from gossamer.tasks.arrays import Arrays, Normalize, checked_labels, crop_and_flip, task_of
+from gossamer.tasks.arrays import Arrays, Normalize, Precision, checked_labels, crop_and_flip, task_of
 from gossamer.tasks.images import NORMALIZE, read_image
 from gossamer.tasks.sources import Found, Layout, Source
 from gossamer.tasks.supervised import Supervised
@@ -93,6 +93,7 @@ class Femnist:
     """FEMNIST: handwritten letters and digits of 28x28 pixels, 62 classes; a writer is a client."""
 
     model: Architecture = FemnistCnn()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = Source("FEMNIST", leaf_url("femnist"), json_layouts("femnist"))
@@ -123,6 +124,7 @@ class CelebA:
     """CelebA: photographs of faces at 84x84 pixels, smiling or not; a celebrity is a client."""
 
     model: Architecture = CelebaCnn()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = Source("CelebA", leaf_url("celeba"), json_layouts("celeba"))

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from gossamer.models import Architecture, MatrixFactorization
 from gossamer.rng import philox
-from gossamer.tasks.arrays import Arrays, check_share, task_of
+from gossamer.tasks.arrays import Arrays, Precision, check_share, task_of
 from gossamer.tasks.sources import Layout, Source
 from gossamer.tasks.supervised import Supervised
 
@@ -43,6 +43,7 @@ class MovieLens:
     test_share: float = 0.3  # of every user's ratings; which ones is fixed
     tolerance: float = 0.0  # stars by which a right prediction may be off
     model: Architecture = MatrixFactorization()
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         check_share(self.test_share)

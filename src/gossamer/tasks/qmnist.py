@@ -15,7 +15,16 @@ import torch
 from numpy.typing import NDArray
 
 from gossamer.models import Architecture, GnLeNet
-from gossamer.tasks.arrays import Arrays, Normalize, Pair, checked_labels, crop_and_flip, same_length, task_of
+from gossamer.tasks.arrays import (
+    Arrays,
+    Normalize,
+    Pair,
+    Precision,
+    checked_labels,
+    crop_and_flip,
+    same_length,
+    task_of,
+)
 from gossamer.tasks.idx import read_idx
 from gossamer.tasks.sources import Found, Layout, Source
 from gossamer.tasks.supervised import Supervised
@@ -34,6 +43,7 @@ class Qmnist:
     """MNIST with its writers: 60,000 handwritten digits to train on, 10 classes; a writer is a client."""
 
     model: Architecture = GnLeNet()
+    precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
 
     source: ClassVar[Source] = Source(

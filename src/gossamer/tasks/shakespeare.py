@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.models import Architecture, StackedLstm
-from gossamer.tasks.arrays import Arrays, Pair, check_share, task_of
+from gossamer.tasks.arrays import Arrays, Pair, Precision, check_share, task_of
 from gossamer.tasks.leaf import JSON, json_layouts, leaf_url, read_part
 from gossamer.tasks.sources import Found, Layout, Source
 from gossamer.tasks.supervised import Supervised
@@ -59,6 +59,7 @@ class Shakespeare:
 
     test_share: float = 0.2  # of every role's text, if texts are read
     model: Architecture = StackedLstm()
+    precision: Precision = "float32"
 
     source: ClassVar[Source] = Source(
         "Shakespeare",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gossamer.models import Architecture, LogisticRegression
 from gossamer.rng import philox
-from gossamer.tasks.arrays import Arrays, task_of
+from gossamer.tasks.arrays import Arrays, Precision, task_of
 from gossamer.tasks.supervised import Supervised
 
 
@@ -34,6 +34,7 @@ class Synthetic:
     dimension: int = 60
     num_classes: int = 10
     model: Architecture = LogisticRegression()
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         for name, least in (("num_clients", 1), ("samples_per_client", 5), ("dimension", 1), ("num_classes", 2)):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer.models import Architecture, Mlp
-from gossamer.tasks.arrays import Arrays, check_share, fixed_split, task_of
+from gossamer.tasks.arrays import Arrays, Precision, check_share, fixed_split, task_of
 from gossamer.tasks.sources import Source, own
 from gossamer.tasks.supervised import Supervised
 
@@ -45,6 +45,7 @@ class Table:
     leave_out: tuple[str, ...] = ()  # columns not to look at, such as numbers of rows
     test_share: float = 0.2  # which rows is fixed
     model: Architecture = Mlp()
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         own(self.file)

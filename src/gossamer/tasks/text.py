@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gossamer.models import Architecture, Transformer
-from gossamer.tasks.arrays import Arrays, Pair, checked_labels, task_of
+from gossamer.tasks.arrays import Arrays, Pair, Precision, checked_labels, task_of
 from gossamer.tasks.sources import Layout, Source
 from gossamer.tasks.supervised import Supervised
 
@@ -74,6 +74,7 @@ class AgNews:
     vocabulary: int = 10_000  # different words that are told apart
     length: int = 64  # words of a text that are read
     model: Architecture = Transformer()
+    precision: Precision = "float32"
 
     def __post_init__(self) -> None:
         check_text(self.vocabulary, self.length)
@@ -117,6 +118,7 @@ class SentenceLength:
     vocabulary: int = 10_000  # different words that are told apart
     length: int = 32  # words of a sentence that are read
     model: Architecture = Transformer()
+    precision: Precision = "float32"
 
     source: ClassVar[Source] = Source(
         "SentEval's sentence_length",
