@@ -5,6 +5,13 @@ from collections.abc import Callable
 from gossamer.experiment import Experiment
 from gossamer.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits, silk_digits
 from gossamer.recipes.directed import scsp_ring, sgp_ring, sparse_push_ring
+from gossamer.recipes.jwins import jwins_celeba, jwins_cifar10, jwins_femnist, jwins_movielens, jwins_shakespeare
+from gossamer.recipes.resnet import (
+    full_precision_cifar10,
+    low_precision_cifar10,
+    sparse_push_cifar10,
+    sparse_push_cifar10_skew,
+)
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
     "dpsgd-digits": dpsgd_digits,
@@ -14,4 +21,13 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "sgp-ring": sgp_ring,
     "sparse-push-ring": sparse_push_ring,
     "scsp-ring": scsp_ring,
+    "jwins-cifar10": jwins_cifar10,
+    "jwins-movielens": jwins_movielens,
+    "jwins-shakespeare": jwins_shakespeare,
+    "jwins-femnist": jwins_femnist,
+    "jwins-celeba": jwins_celeba,
+    "sparse-push-cifar10": sparse_push_cifar10,
+    "sparse-push-cifar10-skew": sparse_push_cifar10_skew,
+    "low-precision-cifar10": low_precision_cifar10,
+    "full-precision-cifar10": full_precision_cifar10,
 }
