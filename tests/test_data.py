@@ -17,6 +17,7 @@ import torch
 
 import official
 from gossamer.models import FemnistCnn, GnLeNet, StackedLstm, Transformer
+from gossamer.recipes import RECIPES
 from gossamer.tasks import (
     TASKS,
     AgNews,
@@ -43,6 +44,7 @@ from gossamer.tasks.movielens import within
 from gossamer.tasks.shakespeare import LETTERS, numbers
 from gossamer.tasks.sources import VARIABLE, DataError
 from gossamer.tasks.text import Vocabulary
+from gossamer.topologies import RandomRegular
 
 REAL = os.environ.get(VARIABLE)  # before a test sets it
 
@@ -471,3 +473,23 @@ def test_the_dials_of_the_synthetic_task_turn() -> None:
     task = Synthetic().load()
     assert (task.num_samples, task.num_test_samples) == (96 * 80, 96 * 20)
     assert np.bincount(task.clients).tolist() == [80] * 96
+
+
+def test_a_task_in_eight_bits_has_the_same_parameters_and_other_gradients(root: Path) -> None:
+    official.mnist(root)
+    exact, coarse = Mnist().load(), Mnist(precision="int8").load()
+    rows = exact.initial_model(0)[None]
+    assert torch.equal(rows[0], coarse.initial_model(0))
+    (_, a), (_, b) = (task.gradient(rows, [np.arange(4)], [0]) for task in (exact, coarse))
+    assert 0 < (a - b).norm() < 0.5 * a.norm()
+
+
+def test_the_recipes_on_data_sets_have_the_papers_sizes(root: Path) -> None:
+    names = ("cifar10", "movielens", "shakespeare", "femnist", "celeba")
+    for recipe in (RECIPES[f"jwins-{name}"]() for name in names):
+        assert (recipe.nodes, recipe.topology) == (96, RandomRegular(degree=4))
+    ring = RECIPES["low-precision-cifar10"]()
+    assert (ring.nodes, ring.rounds, ring.optimizer.schedule.at) == (8, 39_200, (19_600, 29_400))
+    official.cifar10(root)
+    assert sum(ring.task.load().layer_sizes) == 273_258  # as the paper's 42.85 GB are counted
+    assert sum(RECIPES["jwins-cifar10"]().task.load().layer_sizes) == 89_834
