@@ -31,8 +31,8 @@ def save(directory: Path, saved: Saved, tensors: dict[str, Tensor]) -> None:
     """OSError if it cannot be written; what was saved before stays."""
     partial = directory / f"{NAME}.partial"
     try:
-        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, partial, metadata={"gossamer": json.dumps(msgspec.to_builtins(saved))})
+        separate = {name: tensor.clone() for name, tensor in tensors.items()}  # a state may hold one tensor twice
+        save_file(separate, partial, metadata={"gossamer": json.dumps(msgspec.to_builtins(saved))})
         files.to_disk(partial)
         os.replace(partial, directory / NAME)
     except SafetensorError as error:  # a full disk, for one

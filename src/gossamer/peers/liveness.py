@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-REFUSED_SECONDS = 0.3  # a connection that is refused for so long, with no sign of life: its peer is down
+REFUSED_SECONDS = 1.0  # a connection that is refused for so long, with no sign of life: its peer is down
 
 
 @dataclass
@@ -14,9 +14,9 @@ class Neighbour:
     answered: bool = False  # has it ever?
     heard: float = field(default_factory=time.monotonic)  # the last sign of life
     refused_since: float | None = None
-    round: int | None = None  # that it said it is in
+    round: int | None = None  # that it is in, as far as it has said
     running: bool = False  # has it begun, or does it wait for the others?
-    owes: bool = True  # did it then have a message for us that we had not taken?
+    settled: int = 0  # what it sent to us before this round has arrived, or never will
 
 
 class Liveness:
@@ -36,9 +36,16 @@ class Liveness:
             neighbour.alive, neighbour.answered, neighbour.refused_since = True, True, None
             neighbour.heard = time.monotonic()
             if round is not None:
-                neighbour.round, neighbour.owes, neighbour.running = round, owes, running
+                neighbour.round, neighbour.running = round, running
+                neighbour.settled = min(neighbour.settled, round) if owes else round
         if back:
             self._on_change(node, True)
+
+    def sent(self, node: int, round: int) -> None:
+        """A message of this round came from it."""
+        self.heard(node)
+        with self._lock:
+            self._known[node].round = max(round, self._known[node].round or 0)
 
     def silent(self, node: int, refused: bool) -> None:
         """It did not answer; `refused`: nothing listens where it should be."""
@@ -51,7 +58,7 @@ class Liveness:
             gone = (refused and gone) or now - neighbour.heard > self._dead_seconds
             lost = gone and neighbour.alive and neighbour.answered
             if gone:
-                neighbour.alive, neighbour.owes = False, False
+                neighbour.alive = False
         if lost:
             self._on_change(node, False)
 
@@ -83,7 +90,7 @@ class Liveness:
             neighbour = self._known.setdefault(node, Neighbour())
             if not neighbour.alive:
                 return True
-            return neighbour.round is not None and neighbour.round > round and not neighbour.owes
+            return neighbour.settled > round
 
     def forget(self, node: int) -> None:
         with self._lock:

@@ -215,7 +215,7 @@ class Node:
 
     def catch_up(self, transport: Transport) -> None:
         """Take a neighbour's model, and its round, if the others are far ahead: this peer was away."""
-        rounds = {node: transport.round_of(node) or 0 for each in self.neighbours(self.round) for node in each}
+        rounds = self._rounds_of_neighbours(transport)
         ahead = {node: number for node, number in rounds.items() if number - self.round > self.settings.away_rounds}
         for node in sorted(ahead, key=lambda node: (-ahead[node], node)):
             if self.reliable:
@@ -226,6 +226,12 @@ class Node:
             copy = transport.pull(node)
             if copy is not None and self._adopt(copy.frame, node):
                 return
+
+    def is_behind(self, transport: Transport) -> bool:
+        return max(self._rounds_of_neighbours(transport).values(), default=0) > self.round
+
+    def _rounds_of_neighbours(self, transport: Transport) -> dict[int, int]:
+        return {node: transport.round_of(node) or 0 for each in self.neighbours(self.round) for node in each}
 
     def _adopt(self, frame: bytes, node: int) -> bool:
         try:

@@ -147,10 +147,8 @@ def _carry_on(node: Node, transport: GrpcTransport, place: Place, run_id: int, w
         _append(place, metrics, node.log)
         if node.round % place.checkpoint_every == 0:
             saved_at = _save(node, place, run_id, saved_at)
-        spare = place.round_seconds - (time.monotonic() - began)
-        while spare > 0 and not wishes.leave:
-            time.sleep(min(spare, 0.1))
-            spare -= 0.1
+        while time.monotonic() < began + place.round_seconds and not wishes.leave and not node.is_behind(transport):
+            time.sleep(min(0.05, place.round_seconds))
     if saved_at != node.round:
         _save(node, place, run_id, saved_at)
 

@@ -87,13 +87,15 @@ class Server:
         with self._caller(context) as member:
             try:
                 round, frames = self._assemble(requests, member)
-            except (WireError, ValueError) as error:
+            except WireError as error:
+                if not context.is_active():  # the connection broke, and the sender will try again
+                    _abort(context, grpc.StatusCode.CANCELLED, "the connection broke")
                 self._transport.counters.add(bad_frames=1)
                 self._transport.log.stranger("bad frame", neighbour=member.name, reason=str(error))
                 _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
             if self._transport.group.nodes.get(member.node) != member:
                 self._refuse(context, f"{member.name} is not in the group any more")
-            self._transport.liveness.heard(member.node)
+            self._transport.liveness.sent(member.node, round)
             verdict = self._transport.mailbox.put(Arrived(member.node, round, frames), time.monotonic() + HOLD_SECONDS)
             num_bytes = sum(map(len, frames))
             if verdict is Verdict.KEPT:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -21,7 +22,6 @@ from gossamer.peers.group import Group, Member
 from gossamer.peers.inputs import prepare
 
 PORTS = range(10_000, 32_000)  # below those that systems give to outgoing connections
-END_SECONDS = 10.0
 
 
 class Fleet:
@@ -51,8 +51,10 @@ class Fleet:
         for name in names:
             self.place(name).mkdir()
             self.write_group(name, self.group, seen)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._logs: list[IO[bytes]] = []
+        self.pids: dict[str, int] = {}  # of peers that were started
+        self.codes: dict[int, int] = {}  # how those that have ended did
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._pending = b""
 
     @property
     def names(self) -> list[str]:
@@ -82,27 +84,33 @@ class Fleet:
 
     def start(self, *names: str) -> None:
         """Start these peers; all, if none is named."""
+        if self._nursery is None:
+            command = [sys.executable, "-m", "gossamer.peers.nursery"]
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+            pipe = subprocess.PIPE
+            self._nursery = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True)
+            self._hear("ready")
         for name in names or self.names:
             place = self.place(name)
-            log, out = (place / "log.jsonl").open("ab"), (place / "stdout").open("ab")
-            self._logs += [log, out]
-            command = [sys.executable, "-m", "gossamer", "peer", str(self.directory / "experiment.toml"), "--me", name]
-            command += ["--peers", str(place / "peers.toml"), "--certs", str(self.keys), "--out", str(place)]
-            command += ["--with-parent", *self.options]
-            environment = os.environ | {"OMP_NUM_THREADS": "1"}
-            self.processes[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, env=environment, start_new_session=True
-            )
+            arguments = [str(self.directory / "experiment.toml"), "--me", name, "--peers", str(place / "peers.toml")]
+            arguments += ["--certs", str(self.keys), "--out", str(place), "--with-parent", *self.options]
+            order = {"arguments": arguments, "out": str(place / "stdout"), "log": str(place / "log.jsonl")}
+            assert self._nursery.stdin is not None
+            self._nursery.stdin.write(msgspec.json.encode(order) + b"\n")
+            self._nursery.stdin.flush()
+            self.pids[name] = self._hear("started")
 
     def send(self, name: str, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            self.processes[name].send_signal(number)
-        if number == signal.SIGKILL:
-            self.processes[name].wait()
+        """Send a signal to a peer that runs; after SIGKILL, wait until it is gone."""
+        if name in self.running:
+            os.kill(self.pids[name], number)
+        while number == signal.SIGKILL and name in self.running:
+            time.sleep(0.01)
 
     @property
     def running(self) -> list[str]:
-        return [name for name, process in self.processes.items() if process.poll() is None]
+        self._listen(0)
+        return [name for name, pid in self.pids.items() if pid not in self.codes]
 
     def wait(self, seconds: float) -> None:
         """TimeoutError if some are still running after so long."""
@@ -110,7 +118,41 @@ class Fleet:
         while self.running:
             if time.monotonic() > until:
                 raise TimeoutError(f"{', '.join(self.running)} did not end within {seconds} seconds")
-            time.sleep(0.05)
+            self._listen(0.1)
+
+    def close(self) -> None:
+        """End what still runs, and leave no process behind."""
+        if self._nursery is not None:
+            assert self._nursery.stdin is not None
+            assert self._nursery.stdout is not None
+            with suppress(OSError):
+                self._nursery.stdin.close()
+            for _ in self._nursery.stdout:
+                pass  # until it ends
+            self._nursery.wait()
+            self._nursery.stdout.close()
+            self._nursery = None
+
+    def _hear(self, what: str) -> int:
+        """What the nursery says next of this kind."""
+        while True:
+            for told in self._listen(1.0):
+                if what in told:
+                    return int(told[what])
+            if self._nursery is None or self._nursery.poll() is not None:
+                raise ExperimentError("the process that starts peers ended; is there enough memory?")
+
+    def _listen(self, seconds: float) -> list[dict[str, Any]]:
+        """What the nursery has said, and who has ended."""
+        if self._nursery is None or self._nursery.stdout is None:
+            return []
+        descriptor = self._nursery.stdout.fileno()
+        if not select.select([descriptor], [], [], seconds)[0]:
+            return []
+        *lines, self._pending = (self._pending + os.read(descriptor, 65536)).split(b"\n")
+        told = [msgspec.json.decode(line) for line in lines]
+        self.codes |= {row["ended"]: row["code"] for row in told if "ended" in row}
+        return told
 
     def last_round(self, name: str) -> dict[str, Any]:
         """The metrics of the last round, with the last evaluation; only the end of the file is read."""
@@ -136,20 +178,6 @@ class Fleet:
             with suppress(msgspec.DecodeError):
                 found.append(msgspec.json.decode(line))
         return [row for row in found if isinstance(row, dict)]
-
-    def close(self) -> None:
-        """End what still runs, and leave no process behind."""
-        for name in self.running:
-            self.send(name, signal.SIGCONT)
-            self.send(name, signal.SIGTERM)
-        with suppress(TimeoutError):
-            self.wait(END_SECONDS)
-        for name in self.running:
-            self.send(name, signal.SIGKILL)
-        for process in self.processes.values():
-            process.wait()
-        for log in self._logs:
-            log.close()
 
 
 def free_ports(number: int) -> list[int]:
