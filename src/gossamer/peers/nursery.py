@@ -12,17 +12,19 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 END_SECONDS = 10.0
 
 
-def main() -> None:
-    import gossamer.cli
-    import gossamer.peers.peer
-    import gossamer.wire
+def main(experiment: str) -> None:
+    """Fork the peers of an experiment file."""
+    import gossamer.peers.peer  # noqa: F401 - what every peer needs, and what takes long
+    from gossamer import toml, wire
 
-    gossamer.wire.warm()
+    wire.warm()
+    toml.read(toml.load(Path(experiment))).task.load()  # imports what the task needs
     children: set[int] = set()
     pending = b""
     _say(ready=True)
@@ -96,4 +98,4 @@ def _say(**told: object) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole group; who started this decides
-    main()
+    main(sys.argv[1])
