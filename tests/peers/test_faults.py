@@ -8,6 +8,7 @@ from pathlib import Path
 from harness import DIGITS, LONG, Links, check_learned, events, results, until, waits
 from proxies import Proxies
 
+from gossamer.algorithms import Silk
 from gossamer.peers.up import Fleet
 
 DEADLINE = 20.0
@@ -79,7 +80,8 @@ def test_a_hung_peer_is_not_waited_for_and_catches_up(tmp_path: Path) -> None:
 def test_connections_that_break_all_the_time_stop_no_one(tmp_path: Path) -> None:
     with Proxies(seed=1) as proxies:
         links = Links(proxies)
-        with Fleet(DIGITS, tmp_path / "up", PACE, links.seen) as fleet:
+        experiment = replace(DIGITS, algorithm=Silk())  # whose neighbours keep replicas, and must not miss a change
+        with Fleet(experiment, tmp_path / "up", PACE, links.seen) as fleet:
             fleet.start()
             until(lambda: fleet.last_round("peer-0").get("round", 0) >= 2)
             for weather in links.weather.values():

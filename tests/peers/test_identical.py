@@ -18,8 +18,12 @@ PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
             "8", "sparse-push-ring", "--rounds", "8", "--set", "algorithm.compressor.fraction=0.1",
             "--set", 'topology={name = "redrawn", graph = {name = "directed-random", out_degree = 2}}',
         ],
+        [
+            "8", "silk-digits", "--rounds", "8",
+            "--set", 'topology={name = "redrawn", graph = {name = "random-regular", degree = 4}}',
+        ],
     ],
-    ids=["jwins", "sparse-push on a graph that changes"],
+    ids=["jwins", "sparse-push on a graph that changes", "silk on a graph that changes"],
 )  # fmt: skip
 def test_eight_peers_end_with_the_simulators_models_and_bytes(arguments: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gossamer", "up", *arguments, *PATIENT, "--verify", "--json"]

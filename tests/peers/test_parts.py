@@ -4,6 +4,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,17 +13,19 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.algorithms import Jwins
+from gossamer.algorithms import Choco, Dpsgd, FromStart, Jwins, SparsePush
+from gossamer.compressors import TopK
+from gossamer.core import Algorithm, Part
 from gossamer.engines.block import Block
 from gossamer.engines.host import codec_for, network_of
 from gossamer.experiment import Experiment, ExperimentError
 from gossamer.faults import Faults
-from gossamer.peers import arrivals, checkpoint, group, keys, messages
+from gossamer.peers import arrivals, checkpoint, group, keys
 from gossamer.peers.calls import Beat
 from gossamer.peers.checkpoint import Saved
 from gossamer.peers.counters import MEANINGS, Counters, Totals
 from gossamer.peers.inputs import prepare
-from gossamer.peers.link import Link, Outcome, Waiting
+from gossamer.peers.link import Delivered, Link, Outcome, Waiting
 from gossamer.peers.liveness import Liveness
 from gossamer.peers.logs import Log
 from gossamer.peers.mailbox import Mailbox, Verdict
@@ -30,7 +33,7 @@ from gossamer.peers.node import Node, Waits
 from gossamer.peers.transport import Arrived, Settings
 from gossamer.tasks import Quadratic
 from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn
-from gossamer.wire import WireError
+from gossamer.wire import Listener, WireError
 
 QUADRATIC = Experiment(nodes=7, rounds=6, task=Quadratic(dimension=53, num_samples=210), algorithm=Jwins())
 
@@ -129,13 +132,13 @@ def test_a_link_keeps_the_order_tries_again_and_drops_what_waits_too_long() -> N
     done: list[tuple[int, int, int, bool]] = []
     open_gate, tries = threading.Event(), [0]
 
-    def send(round: int, frames: bytes, until: float) -> Outcome:
+    def send(round: int, payload: Callable[[], bytes], until: float) -> Delivered:
         open_gate.wait(30)
         tries[0] += 1
         if tries[0] == 1:
-            return Outcome.AGAIN
-        sent.append((round, frames))
-        return Outcome.TAKEN
+            return Delivered(Outcome.AGAIN, 4)
+        sent.append((round, payload()))
+        return Delivered(Outcome.TAKEN, len(payload()))
 
     link = Link("b", send, lambda *what: done.append(what), lambda: True)
     later = time.monotonic() + 60
@@ -373,17 +376,42 @@ def test_deliveries_are_checked_for_run_sender_round_and_damage() -> None:
     assert len(frame) <= node.most_bytes
 
 
-def test_values_that_are_not_finite_are_no_message() -> None:
-    experiment = replace(QUADRATIC, algorithm=Jwins(wavelet=False))
-    task = experiment.task.load()
-    codec = codec_for(experiment.prepared(task), task)
-    from gossamer.core import Part
-
+def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
+    node = lone_node(replace(QUADRATIC, algorithm=Dpsgd()))
+    (sender, *_), own = node.neighbours(0)[1], Part(torch.zeros(1, 53))
     for poison in (float("nan"), float("inf")):
-        values = torch.full((1, 53), poison)
-        frame = codec.encode({"coefficients": Part(values, torch.ones(1, 53, dtype=torch.bool))}, 1, 0)
-        with pytest.raises(WireError, match="not all finite"):
-            messages.decode(codec, frame)
+        frame = node.codec.encode({"x": Part(torch.full((1, 53), poison))}, sender, 0)
+        missing = node._take_in(0, [Arrived(sender, 0, (frame,))], {"x": own}, [sender])
+        assert missing == 1
+        assert torch.isfinite(node.block.models()).all()
+    assert node.counters.totals()["bad_frames"] == 2
+
+
+@pytest.mark.parametrize("algorithm", [Jwins(), SparsePush(TopK(0.3), 0.2), FromStart(Choco(TopK(0.3), 0.4))], ids=str)
+def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: Algorithm) -> None:
+    topology = DirectedRandom(2) if "column_stochastic" in algorithm.requires else RandomRegular(4)
+    experiment = replace(QUADRATIC, algorithm=algorithm, topology=topology)
+    giver, taker = lone_node(experiment, 2), lone_node(experiment, 3)
+    for t in range(3):
+        message, _ = giver.block.outgoing(t)
+        _, own = giver._say(message, t)
+        giver._take_in(t, [], own, [])
+    giver.round, giver._shared = 3, (3, giver.tensors())
+    frame = giver.whole_state()
+    assert frame is not None
+    assert len(frame) <= taker.most_bytes
+    assert taker._adopt(frame, 2)
+    assert taker.round == 3
+    for name, tensor in giver.tensors().items():
+        assert torch.equal(taker.tensors()[name], tensor), name
+    payload, _ = taker._say(taker.block.outgoing(3)[0], 3)
+    frames = taker.check(payload(1), 3, 3)
+    listener = Listener(taker.codec, taker.resync_codec, algorithm.parts)
+    for name, part in listener.take(frames)[2].items():
+        if algorithm.parts[name].running:  # a receiver that knows nothing of it gets the whole sum at once
+            assert torch.equal(part.values, taker.listener.sums(3)[name])
+    assert not taker._adopt(frame[:-1] + b"x", 2)
+    assert not taker._adopt(frame, 1), "it says that node 2 made it"
 
 
 def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:
@@ -401,8 +429,8 @@ def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:
 
 
 def test_beats_are_read_as_they_were_written_and_nothing_else_is() -> None:
-    assert Beat.read(Beat(7, True, False, 1.5).write()) == Beat(7, True, False, 1.5)
-    for content in (b"", b"x" * 14, Beat(1, False, False, float("nan")).write()):
+    assert Beat.read(Beat(7, True, False, 1.5, 9).write()) == Beat(7, True, False, 1.5, 9)
+    for content in (b"", b"x" * 18, Beat(1, False, False, float("nan"), 0).write()):
         with pytest.raises(ValueError, match="a beat"):
             Beat.read(content)
 

@@ -5,6 +5,7 @@ import random
 import re
 import socket
 import struct
+import time
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,19 @@ def channel(fleet: Fleet, to: str, directory: Path | None, name: str) -> grpc.Ch
 def beat(connection: grpc.Channel) -> grpc.StatusCode | None:
     """The code with which a call is refused."""
     try:
-        connection.unary_unary("/gossamer.Peer/Beat")(Beat(0, False, False, 0.0).write(), timeout=10)
+        connection.unary_unary("/gossamer.Peer/Beat")(Beat(0, False, False, 0.0, 0).write(), timeout=10)
     except grpc.RpcError as error:
         code: grpc.StatusCode = error.code()
         return code
     return None
+
+
+def life_of(fleet: Fleet) -> int:
+    """Which life of peer-0 this is: any peer may ask, and messages are for one of them."""
+    with channel(fleet, "peer-0", fleet.keys, "peer-1") as connection:
+        round = fleet.last_round("peer-1")["round"]
+        asked = Beat(round, True, True, time.time(), 0).write()
+        return Beat.read(connection.unary_unary("/gossamer.Peer/Beat")(asked, timeout=10)).life
 
 
 def put(connection: grpc.Channel, messages: list[bytes]) -> grpc.StatusCode | None:
@@ -106,7 +115,7 @@ def a_peer_that_claims_to_be_another(attacked: Fleet) -> None:
     frame = frame_of(attacked, sender=2, round=1)
     before = counter(attacked, "peer-0", "bad_frames")
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
-        assert put(connection, list(chunks(1, frame))) is grpc.StatusCode.INVALID_ARGUMENT
+        assert put(connection, list(chunks(1, frame, life_of(attacked)))) is grpc.StatusCode.INVALID_ARGUMENT
     assert counter(attacked, "peer-0", "bad_frames") == before + 1
     assert "node 2 sent it, and node 1 did" in events(attacked, "peer-0", "bad frame")[-1]["reason"]
 
@@ -126,22 +135,22 @@ def frame_of(fleet: Fleet, sender: int, round: int) -> bytes:
 
 
 def random_and_mutated_frames(attacked: Fleet) -> None:
-    rng = random.Random(0)
+    rng, life = random.Random(0), life_of(attacked)
     frame = frame_of(attacked, sender=1, round=2)
     before = counter(attacked, "peer-0", "bad_frames")
-    hostile: list[list[bytes]] = [[], [b"x"], [rng.randbytes(50_000)], [ENVELOPE.pack(1, 5), b"123456"]]
-    hostile += [[ENVELOPE.pack(1, size), rng.randbytes(size)] for size in (0, 1, 35, 36, 500)]
+    hostile: list[list[bytes]] = [[], [b"x"], [rng.randbytes(50_000)], [ENVELOPE.pack(1, 5, life), b"123456"]]
+    hostile += [[ENVELOPE.pack(1, size, life), rng.randbytes(size)] for size in (0, 1, 35, 36, 500)]
     for _ in range(30):
         mutated = bytearray(frame)
         mutated[rng.randrange(len(mutated))] ^= 1 << rng.randrange(8)
-        hostile.append(list(chunks(2, bytes(mutated))))
-    hostile += [list(chunks(2, frame[:cut])) for cut in (1, 40, len(frame) - 1)]
-    hostile.append(list(chunks(3, frame)))  # the envelope tells another round
-    hostile.append(list(chunks(2, frame + frame)))  # twice the same round
+        hostile.append(list(chunks(2, bytes(mutated), life)))
+    hostile += [list(chunks(2, frame[:cut], life)) for cut in (1, 40, len(frame) - 1)]
+    hostile.append(list(chunks(3, frame, life)))  # the envelope tells another round
+    hostile.append(list(chunks(2, frame + frame, life)))  # twice the same round
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
         codes = [put(connection, messages) for messages in hostile]
         assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * len(hostile)
-        too_large = put(connection, [ENVELOPE.pack(1, 2**20), rng.randbytes(2**20)])
+        too_large = put(connection, [ENVELOPE.pack(1, 2**20, life), rng.randbytes(2**20)])
         assert too_large in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
     assert counter(attacked, "peer-0", "bad_frames") >= before + len(hostile)
 
@@ -151,11 +160,11 @@ def a_header_of_ten_gigabytes(attacked: Fleet) -> None:
     before = resident_bytes(pid)
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
         for _ in range(20):
-            assert put(connection, [ENVELOPE.pack(1, 10 * 2**30)]) is grpc.StatusCode.INVALID_ARGUMENT
+            assert put(connection, [ENVELOPE.pack(1, 10 * 2**30, 0)]) is grpc.StatusCode.INVALID_ARGUMENT
     lying = bytearray(frame_of(attacked, sender=1, round=2))
     struct.pack_into("<I", lying, 24, 2**32 - 1)  # the frame's own length, too
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
-        assert put(connection, list(chunks(2, bytes(lying)))) is grpc.StatusCode.INVALID_ARGUMENT
+        assert put(connection, list(chunks(2, bytes(lying), life_of(attacked)))) is grpc.StatusCode.INVALID_ARGUMENT
     assert resident_bytes(pid) < before + 50e6
 
 

@@ -6,8 +6,8 @@ from math import isfinite
 from typing import NamedTuple
 
 CHUNK = 256 * 1024
-ENVELOPE = struct.Struct("<IQ")  # round, bytes of the delivery
-_BEAT = struct.Struct("<IBd")
+ENVELOPE = struct.Struct("<IQI")  # round, bytes of the delivery, the life of the receiver that it is for
+_BEAT = struct.Struct("<IBdI")
 
 
 class Verdicts:
@@ -15,6 +15,8 @@ class Verdicts:
 
     TAKEN = b"\0"
     EARLY = b"\1"  # try again later
+    STALE = b"\2"  # too late to be used
+    ANEW = b"\3"  # the receiver has begun a new life, and does not know what it was told; its number follows
 
 
 class Beat(NamedTuple):
@@ -24,19 +26,20 @@ class Beat(NamedTuple):
     owes: bool  # a message that the other has not taken
     running: bool  # or waiting for the others at the start
     clock: float  # seconds since 1970
+    life: int  # a random number, another one after a restart: what was told before is forgotten
 
     def write(self) -> bytes:
-        return _BEAT.pack(self.round, self.owes | self.running << 1, self.clock)
+        return _BEAT.pack(self.round, self.owes | self.running << 1, self.clock, self.life)
 
     @classmethod
     def read(cls, content: bytes) -> "Beat":
         """ValueError if it is none."""
         if len(content) != _BEAT.size:
             raise ValueError(f"a beat has {_BEAT.size} bytes, and {len(content)} came")
-        round, flags, clock = _BEAT.unpack(content)
+        round, flags, clock, life = _BEAT.unpack(content)
         if flags > 3 or not isfinite(clock):
             raise ValueError("a beat has two flags, and a clock that is a number")
-        return cls(round, bool(flags & 1), bool(flags & 2), clock)
+        return cls(round, bool(flags & 1), bool(flags & 2), clock, life)
 
 
 def pieces(content: bytes) -> Iterator[bytes]:
@@ -45,7 +48,7 @@ def pieces(content: bytes) -> Iterator[bytes]:
         yield bytes(view[start : start + CHUNK])
 
 
-def chunks(round: int, frames: bytes) -> Iterator[bytes]:
+def chunks(round: int, frames: bytes, life: int) -> Iterator[bytes]:
     """A delivery as Put takes it."""
-    yield ENVELOPE.pack(round, len(frames))
+    yield ENVELOPE.pack(round, len(frames), life)
     yield from pieces(frames)

@@ -1,9 +1,10 @@
 """The transport over gRPC with mutual TLS.
 
 Three calls, all of plain bytes: Put brings a delivery in chunks, Beat asks whether a peer is there, Pull gets its whole
-model. Who calls is known from the certificate, and checked in every call against the group.
+state. Who calls is known from the certificate, and checked in every call against the group.
 """
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from gossamer.peers.calls import CHUNK, Beat, Verdicts, chunks
 from gossamer.peers.counters import Counters
 from gossamer.peers.group import Group, Member
 from gossamer.peers.keys import Credentials
-from gossamer.peers.link import Link, Outcome, Waiting
+from gossamer.peers.link import Delivered, Link, Outcome, Waiting
 from gossamer.peers.liveness import Liveness
 from gossamer.peers.logs import Log
 from gossamer.peers.mailbox import Mailbox
@@ -46,8 +47,8 @@ CHANNEL_OPTIONS = [
 
 
 class GrpcTransport:
-    """A peer's place in the network. `check` makes frames of a delivery or raises WireError; `model` gives this peer's
-    own model to one that was away; both are called from other threads."""
+    """A peer's place in the network. `check` makes frames of a delivery or raises WireError; `state` gives this peer's
+    own to one that was away; both are called from other threads."""
 
     def __init__(
         self,
@@ -61,18 +62,20 @@ class GrpcTransport:
         rounds: int,
         most_bytes: int,
         check: Callable[[bytes, int, int], tuple[bytes, ...]],
-        model: Callable[[], bytes | None],
+        state: Callable[[], bytes | None],
         on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
+        on_restart: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
     ):
         self.me, self.group, self.settings, self.counters, self.log = me, group, settings, counters, log
         self.round = 0
         self.running = False  # or waiting for the others at the start
+        self.life = secrets.randbits(32)
         self.skews: dict[int, float] = {}
         self.mailbox = Mailbox(settings.ahead_rounds, settings.late_rounds)
         self.liveness = Liveness(settings.dead_seconds, self._on_change)
         self.credentials = credentials
-        self._on_outcome = on_outcome
+        self._on_outcome, self._on_restart = on_outcome, on_restart
         self._rounds = rounds
         self._most_bytes = most_bytes
         self._channels: dict[int, grpc.Channel] = {}
@@ -80,9 +83,11 @@ class GrpcTransport:
         self._watched: frozenset[int] = frozenset()
         self._asked: dict[int, float] = {}  # when each was last asked whether it is there
         self._under_way: set[int] = set()
+        self._lives: dict[int, int] = {}  # the last known of each other peer
+        self._told: dict[int, int] = {}  # the life of each that the last message was for
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        self._server = Server(self, most_bytes, check, model, bind or me.address)
+        self._server = Server(self, most_bytes, check, state, bind or me.address)
         self._beats = threading.Thread(target=self._beat, daemon=True, name="beats")
         self._beats.start()
 
@@ -91,6 +96,9 @@ class GrpcTransport:
     def begin(self, round: int) -> None:
         self.round = round
         self.counters.add(late_dropped=self.mailbox.begin(round))
+
+    def begin_anew(self) -> None:
+        self.life = secrets.randbits(32)
 
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
         give_up = max(until, time.monotonic()) + self.settings.deadline_seconds
@@ -105,7 +113,10 @@ class GrpcTransport:
         def hopeless(sender: int, of_round: int) -> bool:
             return sender not in self.group.nodes or self.liveness.hopeless(sender, of_round)
 
-        return self.mailbox.take(round, senders, until, hopeless)
+        came = self.mailbox.take(round, senders, until, hopeless)
+        known = [arrived for arrived in came if arrived.life == self.life]
+        self.counters.add(late_dropped=len(came) - len(known))
+        return known
 
     def alive(self, node: int) -> bool:
         return node in self.group.nodes and self.liveness.alive(node)
@@ -172,7 +183,7 @@ class GrpcTransport:
 
     def beat_for(self, node: int) -> Beat:
         round = self.round  # before what is owed: see Liveness.hopeless
-        return Beat(round, self.owes(node), self.running, time.time())
+        return Beat(round, self.owes(node), self.running, time.time(), self.life)
 
     def take_beat(self, node: int, beat: Beat, seconds_on_the_way: float) -> None:
         skew = abs(beat.clock - time.time()) - seconds_on_the_way
@@ -180,6 +191,7 @@ class GrpcTransport:
             self.log("clocks differ", neighbour=self._name(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
+        self._take_life(node, beat.life)
         self.liveness.heard(node, beat.round, beat.owes, beat.running)
         self.mailbox.wake()
 
@@ -199,8 +211,8 @@ class GrpcTransport:
         with self._lock:
             if node not in self._links:
 
-                def send(round: int, frames: bytes, until: float) -> Outcome:
-                    return self._put(node, round, frames, until)
+                def send(round: int, payload: Callable[[], bytes], until: float) -> Delivered:
+                    return self._put(node, round, payload, until)
 
                 def done(round: int, num_bytes: int, tries: int, taken: bool) -> None:
                     self._done(node, round, num_bytes, tries, taken)
@@ -214,26 +226,46 @@ class GrpcTransport:
             self.counters.add(messages_out=1, bytes_out=num_bytes)
         else:
             self.counters.add(lost_out=1)
-        self._on_outcome(node, round, taken)
+        with self._lock:  # what a former life of the receiver took is forgotten
+            self._on_outcome(node, round, taken and self._told.get(node) == self._lives.get(node))
 
-    def _put(self, node: int, round: int, frames: bytes, until: float) -> Outcome:
+    def _put(self, node: int, round: int, payload: Callable[[], bytes], until: float) -> Delivered:
+        life = self._told[node] = self._lives.get(node, 0)  # before what it is to be told
+        frames = payload()
+        return Delivered(self._send(node, round, frames, life, until), len(frames))
+
+    def _send(self, node: int, round: int, frames: bytes, life: int, until: float) -> Outcome:
         seconds = until - time.monotonic()
         try:
             call = self._channel(node).stream_unary("/gossamer.Peer/Put")
-            future = call.future(chunks(round, frames), timeout=max(0.1, seconds))
+            future = call.future(chunks(round, frames, life), timeout=max(0.1, seconds))
         except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
             return Outcome.AGAIN
         while True:
             try:
                 verdict = future.result(POLL_SECONDS)
                 self.liveness.heard(node)
-                return Outcome.AGAIN if verdict == Verdicts.EARLY else Outcome.TAKEN
+                return self._after_verdict(node, verdict)
             except grpc.FutureTimeoutError:
                 if not self.alive(node) or self._closing.is_set():
                     future.cancel()
                     return Outcome.AGAIN
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 return self._after_failure(node, error)
+
+    def _after_verdict(self, node: int, verdict: bytes) -> Outcome:
+        if verdict[:1] == Verdicts.ANEW and len(verdict) == 5:
+            self._take_life(node, int.from_bytes(verdict[1:], "little"))
+            return Outcome.ANEW
+        outcomes = {Verdicts.EARLY: Outcome.AGAIN, Verdicts.TAKEN: Outcome.TAKEN}
+        return outcomes.get(verdict, Outcome.REFUSED)
+
+    def _take_life(self, node: int, life: int) -> None:
+        with self._lock:
+            before = self._lives.get(node)
+            self._lives[node] = life
+            if before is not None and before != life:
+                self._on_restart(node)
 
     def _after_failure(self, node: int, error: Exception) -> Outcome:
         code = error.code() if isinstance(error, grpc.RpcError) else None

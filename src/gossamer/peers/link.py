@@ -14,7 +14,13 @@ class Outcome(Enum):
 
     TAKEN = "taken"
     AGAIN = "again"  # it did not get there; try again
+    ANEW = "anew"  # the receiver was restarted, and must be told more; try again at once
     REFUSED = "refused"  # it will not be taken
+
+
+class Delivered(NamedTuple):
+    outcome: Outcome
+    num_bytes: int
 
 
 class Waiting(NamedTuple):
@@ -23,7 +29,7 @@ class Waiting(NamedTuple):
     until: float  # when to give it up
 
 
-Send = Callable[[int, bytes, float], Outcome]  # round, frames, until
+Send = Callable[[int, Callable[[], bytes], float], Delivered]  # round, payload, until
 Done = Callable[[int, int, int, bool], None]  # round, bytes, tries, was it taken?
 
 
@@ -88,15 +94,18 @@ class Link:
                 self._changed.notify_all()
 
     def _bring(self, waiting: Waiting) -> None:
-        tries, frames = 0, waiting.payload()
+        tries, num_bytes = 0, 0
         while not self._closing and self._alive() and time.monotonic() < waiting.until:
             tries += 1
-            outcome = self._send(waiting.round, frames, waiting.until)
+            outcome, num_bytes = self._send(waiting.round, waiting.payload, waiting.until)
             if outcome is Outcome.TAKEN:
-                self._done(waiting.round, len(frames), tries, True)
+                self._done(waiting.round, num_bytes, tries, True)
                 return
             if outcome is Outcome.REFUSED:
                 break
+            if outcome is Outcome.ANEW:
+                tries -= 1  # nothing was sent but an envelope
+                continue
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, RETRY_SECONDS)
-        self._done(waiting.round, len(frames), tries, False)
+        self._done(waiting.round, num_bytes, tries, False)

@@ -30,7 +30,7 @@ class Mailbox:
 
     def put(self, arrived: Arrived, until: float) -> Verdict:
         """Keep an arrival. One that is early waits here until its time nears, so that its sender waits too."""
-        sender, round, _ = arrived
+        sender, round = arrived.sender, arrived.round
         with self._changed:
             while round > self._round + self._ahead:
                 left = until - time.monotonic()

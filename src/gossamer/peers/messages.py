@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from gossamer import wire
 from gossamer.core import Message, Part, PartSpec
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.peers.arrivals import Entry
@@ -38,15 +37,6 @@ def split(delivery: bytes, sender: int, round: int, run_id: int, schemas: frozen
     if not frames or rounds[-1] != round or sorted(set(rounds)) != rounds:
         raise WireError(f"A delivery of round {round} holds frames of rounds {rounds}.")
     return tuple(frames)
-
-
-def decode(codec: wire.Codec, frame: bytes) -> Message:
-    """The message of a frame; WireError if it is none, or has values that would poison a model."""
-    message = codec.decode(frame)[2]
-    for name, part in message.items():
-        if not torch.isfinite(part.values).all():
-            raise WireError(f"The values of part {name} are not all finite.")
-    return message
 
 
 def inbox_of(entries: list[Entry], messages: Mapping[tuple[int, int], Message], me: int) -> BlockInbox:

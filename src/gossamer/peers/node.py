@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer import wire
-from gossamer.core import Message, Part, Round, row_of
+from gossamer.core import Message, Round, row_of
 from gossamer.engines.block import Block, NodeError
-from gossamer.engines.host import FULL_SHARING, codec_for
+from gossamer.engines.host import codec_for
 from gossamer.engines.simulate import chosen_test_samples
 from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.mixing import Mixing
@@ -24,9 +23,11 @@ from gossamer.peers import arrivals, messages
 from gossamer.peers.counters import Counters
 from gossamer.peers.inputs import Inputs
 from gossamer.peers.logs import Log
-from gossamer.peers.transport import Arrived, Settings, Transport
+from gossamer.peers.transport import Arrived, Payload, Settings, Transport
+from gossamer.peers.whole import SUMS, Whole
 from gossamer.rng import Streams
-from gossamer.wire import WireError
+from gossamer.wire import Listener, Speaker, WireError
+from gossamer.wire.catching_up import Said, has_running, plain_bytes, resync_parts
 
 PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
 LEAST_SECONDS = 1.0  # and at least this
@@ -64,42 +65,56 @@ class Node:
         x0 = self.task.initial_model(self.experiment.seed)[None]
         self.block = Block(self.experiment, self.task, [me], [samples], x0)
         self.codec = codec_for(self.experiment, self.task)
-        self.codec.run_id = run_id
-        self.full_codec = wire.Codec(FULL_SHARING, x0.numel(), self.experiment.seed, run_id)
-        self.most_bytes = max(
-            messages.most_bytes(parts, x0.numel()) for parts in (self.experiment.algorithm.parts, FULL_SHARING)
-        )
+        self.resync_codec = codec_for(self.experiment, self.task, resync=True)
+        self.codec.run_id = self.resync_codec.run_id = run_id
         algorithm = self.experiment.algorithm
+        self.running = has_running(algorithm.parts)
+        self._plain = plain_bytes(algorithm.parts, x0.numel())
+        self.speaker, self.listener = Speaker(self._plain), Listener(self.codec, self.resync_codec, algorithm.parts)
+        self.whole = Whole(self.tensors(), self.experiment.seed, run_id)
+        # A delivery is a frame, or those missed before it if they are shorter than the sums.
+        frame_bytes = max(messages.most_bytes(p, x0.numel()) for p in (algorithm.parts, resync_parts(algorithm.parts)))
+        self.most_bytes = max(frame_bytes + self._plain, self.whole.most_bytes)
         self.keeps_mass = "symmetric" not in algorithm.requires
         self.reliable = "reliable" in algorithm.requires
         self.late_rounds = 0 if self.reliable or getattr(algorithm, "full_rounds", 0) > 0 else settings.late_rounds
         self.waits = Waits(settings)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
-        self._shared: tuple[int, Tensor] = 0, self.block.models()
-        self._encoding = threading.Lock()
+        self._said: dict[int, Said] = {}  # by the end of each of the last rounds
+        self._shared = 0, self.tensors()
+        self._speaking, self._encoding = threading.Lock(), threading.Lock()
 
     # What a transport asks for, from its own threads.
 
     def check(self, delivery: bytes, sender: int, round: int) -> tuple[bytes, ...]:
-        return messages.split(delivery, sender, round, self.codec.run_id, frozenset({self.codec.schema}))
+        schemas = frozenset({self.codec.schema, self.resync_codec.schema})
+        return messages.split(delivery, sender, round, self.codec.run_id, schemas)
 
-    def whole_model(self) -> bytes | None:
-        """This node's model as a frame, for one that was away; None if another is being made."""
+    def whole_state(self) -> bytes | None:
+        """This node's state as a frame, for one that was away; None if another is being made."""
         if not self._encoding.acquire(blocking=False):
             return None
         try:
-            round, model = self._shared
-            return self.full_codec.encode({"x": Part(model)}, self.me, round)
+            round, tensors = self._shared
+            return self.whole.encode(tensors, self.me, round)
         finally:
             self._encoding.release()
 
     def outcome(self, receiver: int, round: int, taken: bool) -> None:
-        """What became of a message: of push-sum weight that did not arrive, account is kept."""
+        """What became of a message: a running part must be told again, of push-sum weight account is kept."""
+        if taken and round in self._said:
+            with self._speaking:
+                self.speaker.reached(receiver, self._said[round])
         mass = self._masses.get(round)
         if not taken and mass is not None:
             share = arrivals.weight(self._mixing(round), receiver, self.me)
             self.counters.add(mass_lost=mass * (share or 0.0))
+
+    def restarted(self, receiver: int) -> None:
+        """It does not know what it was told before."""
+        with self._speaking:
+            self.speaker.forget(receiver)
 
     # Rounds.
 
@@ -124,17 +139,15 @@ class Node:
         own: Message = {}
         began = time.monotonic()
         if message:
-            frame = self.codec.encode(row_of(message, 0), self.me, t)
-            own = self.codec.decode(frame)[2]
-            self._weigh(message, t)
+            payload, own = self._say(row_of(message, 0), t)
             until = began + self.waits.deadline_seconds
-            transport.publish(t, receivers, lambda _: frame, until)
+            transport.publish(t, receivers, payload, until)
             came = transport.collect(t, senders, until)
         waited = time.monotonic() - began
         missing = self._take_in(t, came, own, senders)
         self.waits.add(waited, not missing)
         self.round += 1
-        self._shared = self.round, self.block.models()
+        self._shared = self.round, self.tensors()
         alive = sum(transport.alive(node) for node in set(soon))
         return {
             "round": self.round,
@@ -147,10 +160,28 @@ class Node:
             "seconds": round(time.monotonic() - started, 4),
         }
 
+    def _say(self, message: Message, t: int) -> tuple[Payload, Message]:
+        """What each receiver is to be told, and what the node itself makes of it."""
+        frame = self.codec.encode(message, self.me, t)
+        own = self.listener.take([frame])[2]
+        with self._speaking:
+            said = self._said[t] = self.speaker.say(frame)
+            self._said.pop(t - ROUNDS_REMEMBERED, None)
+        parts = self.experiment.algorithm.parts
+        sums = {name: own[name] if spec.running else message[name] for name, spec in parts.items()}
+
+        def payload(receiver: int) -> bytes:
+            with self._speaking:
+                frames = self.speaker.frames_for(receiver, lambda: self.resync_codec.encode(sums, self.me, t), said)
+            return b"".join(frames)
+
+        self._weigh(message, t)
+        return payload, own
+
     def evaluation(self) -> dict[str, float]:
         if not self.experiment.evaluation.due(self.round, self.experiment.rounds):
             return {}
-        loss, score = self.task.evaluate(self.block.models()[0], self._test_samples)
+        loss, score = self.task.evaluate(self.block.models()[0], self._test_samples, self.block.buffers[0])
         if not (isfinite(loss) and isfinite(score)):
             raise NodeError(f"the test loss became {loss} in round {self.round}; a smaller learning rate would help")
         return {"test_loss": loss, self.task.metric: score}
@@ -162,7 +193,7 @@ class Node:
             try:
                 if arrivals.weight(self._mixing(delivery.round), self.me, delivery.sender) is None:
                     raise WireError(f"Node {delivery.sender} does not send to this one in round {delivery.round}.")
-                found[delivery.sender, delivery.round] = messages.decode(self.codec, delivery.frames[-1])
+                found[delivery.sender, delivery.round] = self._heard(delivery)
             except WireError as error:
                 self.counters.add(bad_frames=1)
                 self.log.stranger("bad frame", node=delivery.sender, reason=str(error))
@@ -179,6 +210,13 @@ class Node:
         entries = arrivals.weigh(self._mixing, self.me, t, used, self.keeps_mass)
         self.block.incoming(t, messages.inbox_of(entries, found, self.me))
         return missing
+
+    def _heard(self, delivery: Arrived) -> Message:
+        message = self.listener.take(delivery.frames)[2]
+        for name, part in message.items():
+            if not torch.isfinite(part.values).all():
+                raise WireError(f"The values of part {name} are not all finite.")
+        return message
 
     def _mixing(self, round: int) -> Mixing:
         return self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)
@@ -214,7 +252,7 @@ class Node:
         transport.running = True
 
     def catch_up(self, transport: Transport) -> None:
-        """Take a neighbour's model, and its round, if the others are far ahead: this peer was away."""
+        """Take a neighbour's state, and its round, if the others are far ahead: this peer was away."""
         rounds = self._rounds_of_neighbours(transport)
         ahead = {node: number for node, number in rounds.items() if number - self.round > self.settings.away_rounds}
         for node in sorted(ahead, key=lambda node: (-ahead[node], node)):
@@ -225,6 +263,7 @@ class Node:
                 )
             copy = transport.pull(node)
             if copy is not None and self._adopt(copy.frame, node):
+                transport.begin_anew()
                 return
 
     def is_behind(self, transport: Transport) -> bool:
@@ -235,18 +274,15 @@ class Node:
 
     def _adopt(self, frame: bytes, node: int) -> bool:
         try:
-            sender, round, _ = self.full_codec.decode(frame)
-            model = messages.decode(self.full_codec, frame)["x"].values
+            sender, round, tensors = self.whole.decode(frame)
             if sender != node or not self.round <= round <= self.experiment.rounds:
-                raise WireError(f"The model is of node {sender} in round {round}.")
+                raise WireError(f"The state is of node {sender} in round {round}.")
         except WireError as error:
             self.counters.add(bad_frames=1)
             self.log("pull failed", node=node, reason=str(error))
             return False
         self.log("caught up", node=node, from_round=self.round, to_round=round, bytes=len(frame))
-        self.block.state = self.block.algorithm.init(model)
-        self.round = round
-        self._shared = round, self.block.models()
+        self.restore(tensors, round)
         return True
 
     def linger(self, transport: Transport, leaving: Callable[[], bool]) -> None:
@@ -262,12 +298,26 @@ class Node:
     # What is kept.
 
     def tensors(self) -> dict[str, Tensor]:
-        return dict(tensors_of(self.block.state))
+        """The whole state of the node, without what it knows of others: they can tell it again."""
+        width = self.block.models().shape[-1]
+        sums = {
+            name: self.listener.sums(self.me).get(name, torch.zeros(1, width if spec.width is None else spec.width))
+            for name, spec in self.experiment.algorithm.parts.items()
+            if spec.running
+        }
+        state = dict(tensors_of(self.block.state))
+        return {**state, "buffers": self.block.buffers.clone(), **{SUMS + name: t for name, t in sums.items()}}
 
     def restore(self, tensors: dict[str, Tensor], round: int) -> None:
+        """Go on from a state by the end of so many rounds; whatever it was told before, everyone is told anew."""
         self.block.state = map_tensors(self.block.state, lambda name, _: tensors[name])
+        self.block.buffers = tensors["buffers"].clone()
+        sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}
+        self.listener.start_at(self.me, round - 1, sums)
+        self.speaker = Speaker(self._plain, anew=True)
+        self._said.clear()
         self.round = round
-        self._shared = round, self.block.models()
+        self._shared = round, self.tensors()
 
     def digest(self) -> str:
         """The sha256 of the model's numbers, as little-endian float32."""

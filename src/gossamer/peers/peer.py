@@ -84,7 +84,7 @@ def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, A
         transport = GrpcTransport(
             me, members, credentials, settings, counters, log,
             rounds=experiment.rounds, most_bytes=node.most_bytes, check=node.check,
-            model=node.whole_model, on_outcome=node.outcome, bind=place.bind,
+            state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=place.bind,
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + settings.deadline_seconds))
         _watch_wishes(wishes, place, transport, experiment.nodes, log)

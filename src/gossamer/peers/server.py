@@ -1,5 +1,6 @@
 """The side of the gRPC transport that others call. Whoever calls is checked before anything of theirs is read."""
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 HOLD_SECONDS = 5.0  # how long an early message may wait here before its sender must ask again
 CALLS_A_PEER = 4  # at once
-PULL_SECONDS = 1.0  # between two whole models for the same peer
+PULL_SECONDS = 1.0  # between two whole states for the same peer
 SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", CHUNK + 1024),
@@ -86,7 +87,10 @@ class Server:
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                round, frames = self._assemble(requests, member)
+                round, num_bytes, life = self._open(requests)
+                if life != self._transport.life:
+                    return Verdicts.ANEW + struct.pack("<I", self._transport.life)
+                frames = self._assemble(requests, member, round, num_bytes)
             except WireError as error:
                 if not context.is_active():  # the connection broke, and the sender will try again
                     _abort(context, grpc.StatusCode.CANCELLED, "the connection broke")
@@ -96,8 +100,9 @@ class Server:
             if self._transport.group.nodes.get(member.node) != member:
                 self._refuse(context, f"{member.name} is not in the group any more")
             self._transport.liveness.sent(member.node, round)
-            verdict = self._transport.mailbox.put(Arrived(member.node, round, frames), time.monotonic() + HOLD_SECONDS)
-            num_bytes = sum(map(len, frames))
+            verdict = self._transport.mailbox.put(
+                Arrived(member.node, round, frames, life), time.monotonic() + HOLD_SECONDS
+            )
             if verdict is Verdict.KEPT:
                 self._transport.counters.add(messages_in=1, bytes_in=num_bytes)
             elif verdict is Verdict.STALE:
@@ -105,16 +110,20 @@ class Server:
                 self._transport.log.stranger("too late", neighbour=member.name, round=round)
             elif verdict is Verdict.DUPLICATE:
                 self._transport.counters.add(duplicates=1)
-            return Verdicts.EARLY if verdict is Verdict.EARLY else Verdicts.TAKEN
+            return {Verdict.EARLY: Verdicts.EARLY, Verdict.STALE: Verdicts.STALE}.get(verdict, Verdicts.TAKEN)
 
-    def _assemble(self, requests: Iterator[bytes], member: Member) -> tuple[int, tuple[bytes, ...]]:
-        """The delivery, if it is one; memory is taken for what has come, never for what is announced."""
+    def _open(self, requests: Iterator[bytes]) -> tuple[int, int, int]:
+        """The envelope of a delivery: its round, its bytes, and the life that it is for."""
         envelope = next(requests, b"")
         if len(envelope) != ENVELOPE.size:
             raise WireError("The delivery does not begin with an envelope.")
-        round, num_bytes = ENVELOPE.unpack(envelope)
+        round, num_bytes, life = ENVELOPE.unpack(envelope)
         if num_bytes > self._most_bytes:
             raise WireError(f"A delivery of {num_bytes} bytes is announced, and at most {self._most_bytes} can be.")
+        return round, num_bytes, life
+
+    def _assemble(self, requests: Iterator[bytes], member: Member, round: int, num_bytes: int) -> tuple[bytes, ...]:
+        """The frames of a delivery; memory is taken for what has come, never for what is announced."""
         content = bytearray()
         for chunk in requests:
             content += chunk
@@ -122,7 +131,7 @@ class Server:
                 break
         if len(content) != num_bytes:
             raise WireError(f"The delivery should have {num_bytes} bytes, and {len(content)} came.")
-        return round, self._check(bytes(content), member.node, round)
+        return self._check(bytes(content), member.node, round)
 
     def _beat(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
@@ -144,7 +153,7 @@ class Server:
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again later")
             yield from pieces(frame)
             self._transport.counters.add(pulls_out=1, pull_bytes_out=len(frame))
-            self._transport.log("gave model", neighbour=member.name, bytes=len(frame))
+            self._transport.log("gave state", neighbour=member.name, bytes=len(frame))
 
     @contextmanager
     def _caller(self, context: Any) -> Iterator[Member]:

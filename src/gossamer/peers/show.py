@@ -78,7 +78,7 @@ def compare(experiment: Experiment, report: dict[str, Any]) -> dict[str, Any]:
         while simulation.round < experiment.rounds:
             simulation.step()
             for line in simulation.ledger():
-                ledger[line["sender"]] += line["header"] + line["indices"] + line["values"]
+                ledger[line["sender"]] += sum(line.values()) - line["round"] - line["sender"] - line["receiver"]
         digests = [model_digest(model) for model in simulation.models()]
         if not network_of(simulation.experiment).sent(0).senders.size or not simulation.experiment.algorithm.parts:
             ledger[:] = 0

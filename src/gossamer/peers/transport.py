@@ -13,10 +13,11 @@ class Arrived(NamedTuple):
     sender: int
     round: int  # in which it was sent
     frames: tuple[bytes, ...]
+    life: int = 0  # of this peer, when it came: what it was told in an earlier one is forgotten
 
 
 class Copy(NamedTuple):
-    """A neighbour's whole model."""
+    """A neighbour's whole state."""
 
     sender: int
     frame: bytes
@@ -33,7 +34,7 @@ class Settings:
     beat_seconds: float = 0.5  # how often neighbours are asked whether they are there
     late_rounds: int = 3  # a message so many rounds late is still used
     ahead_rounds: int = 1  # a message so many rounds early is kept; an earlier one waits at its sender
-    away_rounds: int = 10  # a peer so far behind takes a neighbour's model instead of running the rounds it missed
+    away_rounds: int = 10  # a peer so far behind takes a neighbour's state instead of running the rounds it missed
 
     def __post_init__(self) -> None:
         for name in ("deadline_seconds", "start_seconds", "dead_seconds", "beat_seconds"):
@@ -48,6 +49,9 @@ class Transport(Protocol):
 
     def begin(self, round: int) -> None:
         """This peer is in this round from now on."""
+
+    def begin_anew(self) -> None:
+        """Have the others know that this peer has forgotten what they told it before."""
 
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
         """Have the round's message brought to these nodes. Waits while one of them has not taken the message before,
@@ -72,7 +76,7 @@ class Transport(Protocol):
         """The round that a node said it is in."""
 
     def pull(self, node: int) -> Copy | None:
-        """The whole model of a node; None if it does not give it."""
+        """The whole state of a node; None if it does not give it."""
 
     def close(self, until: float) -> None:
         """Bring what is still to be brought, until that moment, and leave."""
