@@ -122,6 +122,8 @@ def test_taking_ends_at_the_deadline_and_does_not_wait_for_the_hopeless() -> Non
     assert box.take(0, [1, 2], time.monotonic() + 600, lambda sender, round: True) == []
     box.put(arrived(1, 1), started)
     assert box.take(0, [1], time.monotonic() + 600, never) == [], "a link keeps the order: round 0 will not come"
+    assert box.put(arrived(2, 9), time.monotonic()) is Verdict.EARLY
+    assert box.take(0, [2], time.monotonic() + 600, never) == [], "nor from one that waits to bring a later round"
 
 
 # Links.
@@ -148,9 +150,10 @@ def test_a_link_keeps_the_order_tries_again_and_drops_what_waits_too_long() -> N
     link.offer(Waiting(1, lambda: b"one", later), later)
     link.offer(Waiting(2, lambda: b"two", later), time.monotonic() + 0.05)  # the one that waits makes room
     assert done == [(1, 0, 0, False)]
-    assert link.busy
+    assert link.oldest == 0
     open_gate.set()
     link.flush(time.monotonic() + 30)
+    assert link.oldest is None
     assert sent == [(0, b"zero"), (2, b"two")]
     assert done[1:] == [(0, 4, 2, True), (2, 3, 1, True)]
     link.close()
@@ -168,7 +171,7 @@ def test_a_neighbour_is_lost_when_it_is_silent_or_refuses_and_found_when_it_spea
     changes: list[tuple[int, bool]] = []
     liveness = Liveness(5.0, lambda node, alive: changes.append((node, alive)))
     assert liveness.alive(1), "until something speaks against it"
-    liveness.heard(1, round=3, owes=False)
+    liveness.heard(1, round=3, settled=3)
     liveness.silent(1, refused=False)
     clock[0] += 4
     liveness.silent(1, refused=False)
@@ -187,11 +190,12 @@ def test_a_neighbour_is_lost_when_it_is_silent_or_refuses_and_found_when_it_spea
     assert changes == [(1, False), (1, True), (1, False)]
 
 
-def test_a_message_is_hopeless_only_if_its_sender_is_past_it_and_owes_nothing() -> None:
+def test_a_message_is_hopeless_only_if_its_sender_is_past_it_and_has_dealt_with_it() -> None:
     liveness = Liveness(5.0, lambda node, alive: None)
-    liveness.heard(1, round=4, owes=True)
+    liveness.heard(1, round=4, settled=3)
     assert not liveness.hopeless(1, 3), "it may be on its way"
-    liveness.heard(1, round=4, owes=False)
+    assert liveness.hopeless(1, 2)
+    liveness.heard(1, round=4, settled=4)
     assert liveness.hopeless(1, 3)
     assert not liveness.hopeless(1, 4)
     liveness.sent(1, 7)
@@ -429,8 +433,8 @@ def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:
 
 
 def test_beats_are_read_as_they_were_written_and_nothing_else_is() -> None:
-    assert Beat.read(Beat(7, True, False, 1.5, 9).write()) == Beat(7, True, False, 1.5, 9)
-    for content in (b"", b"x" * 18, Beat(1, False, False, float("nan"), 0).write()):
+    assert Beat.read(Beat(7, 6, True, 1.5, 9).write()) == Beat(7, 6, True, 1.5, 9)
+    for content in (b"", b"x" * 21, Beat(1, 0, False, float("nan"), 0).write(), Beat(1, 2, False, 0.0, 0).write()):
         with pytest.raises(ValueError, match="a beat"):
             Beat.read(content)
 

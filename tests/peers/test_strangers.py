@@ -39,7 +39,7 @@ def channel(fleet: Fleet, to: str, directory: Path | None, name: str) -> grpc.Ch
 def beat(connection: grpc.Channel) -> grpc.StatusCode | None:
     """The code with which a call is refused."""
     try:
-        connection.unary_unary("/gossamer.Peer/Beat")(Beat(0, False, False, 0.0, 0).write(), timeout=10)
+        connection.unary_unary("/gossamer.Peer/Beat")(Beat(0, 0, False, 0.0, 0).write(), timeout=10)
     except grpc.RpcError as error:
         code: grpc.StatusCode = error.code()
         return code
@@ -50,7 +50,7 @@ def life_of(fleet: Fleet) -> int:
     """Which life of peer-0 this is: any peer may ask, and messages are for one of them."""
     with channel(fleet, "peer-0", fleet.keys, "peer-1") as connection:
         round = fleet.last_round("peer-1")["round"]
-        asked = Beat(round, True, True, time.time(), 0).write()
+        asked = Beat(round, 0, True, time.time(), 0).write()
         return Beat.read(connection.unary_unary("/gossamer.Peer/Beat")(asked, timeout=10)).life
 
 

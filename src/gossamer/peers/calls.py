@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 CHUNK = 256 * 1024
 ENVELOPE = struct.Struct("<IQI")  # round, bytes of the delivery, the life of the receiver that it is for
-_BEAT = struct.Struct("<IBdI")
+_BEAT = struct.Struct("<IIBdI")
 
 
 class Verdicts:
@@ -23,23 +23,23 @@ class Beat(NamedTuple):
     """What peers tell each other when they ask whether they are there."""
 
     round: int  # that it is in
-    owes: bool  # a message that the other has not taken
+    settled: int  # what it sent to the other before this round has been taken, or given up
     running: bool  # or waiting for the others at the start
     clock: float  # seconds since 1970
     life: int  # a random number, another one after a restart: what was told before is forgotten
 
     def write(self) -> bytes:
-        return _BEAT.pack(self.round, self.owes | self.running << 1, self.clock, self.life)
+        return _BEAT.pack(*self)
 
     @classmethod
     def read(cls, content: bytes) -> "Beat":
         """ValueError if it is none."""
         if len(content) != _BEAT.size:
             raise ValueError(f"a beat has {_BEAT.size} bytes, and {len(content)} came")
-        round, flags, clock, life = _BEAT.unpack(content)
-        if flags > 3 or not isfinite(clock):
-            raise ValueError("a beat has two flags, and a clock that is a number")
-        return cls(round, bool(flags & 1), bool(flags & 2), clock, life)
+        round, settled, running, clock, life = _BEAT.unpack(content)
+        if settled > round or running > 1 or not isfinite(clock):
+            raise ValueError("a beat's rounds, flag or clock cannot be")
+        return cls(round, settled, bool(running), clock, life)
 
 
 def pieces(content: bytes) -> Iterator[bytes]:

@@ -177,13 +177,11 @@ class GrpcTransport:
                     self.liveness.forget(node)
         self.mailbox.wake()
 
-    def owes(self, node: int) -> bool:
-        link = self._links.get(node)
-        return link is not None and link.busy
-
     def beat_for(self, node: int) -> Beat:
-        round = self.round  # before what is owed: see Liveness.hopeless
-        return Beat(round, self.owes(node), self.running, time.time(), self.life)
+        round, link = self.round, self._links.get(node)  # the round first: what it has to send, it has sent by then
+        pending = link.oldest if link is not None else None
+        settled = round if pending is None else min(round, pending)
+        return Beat(round, settled, self.running, time.time(), self.life)
 
     def take_beat(self, node: int, beat: Beat, seconds_on_the_way: float) -> None:
         skew = abs(beat.clock - time.time()) - seconds_on_the_way
@@ -192,7 +190,7 @@ class GrpcTransport:
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
         self._take_life(node, beat.life)
-        self.liveness.heard(node, beat.round, beat.owes, beat.running)
+        self.liveness.heard(node, beat.round, beat.settled, beat.running)
         self.mailbox.wake()
 
     # The ways out.

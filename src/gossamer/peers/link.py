@@ -60,10 +60,10 @@ class Link:
             self._done(replaced.round, 0, 0, False)
 
     @property
-    def busy(self) -> bool:
-        """Is there something that has not been taken?"""
+    def oldest(self) -> int | None:
+        """The first round of which a message is here that has not been taken."""
         with self._changed:
-            return self._queued is not None or self._under_way is not None
+            return next((waiting.round for waiting in (self._under_way, self._queued) if waiting is not None), None)
 
     def flush(self, until: float) -> None:
         with self._changed:

@@ -28,7 +28,7 @@ class Liveness:
         self._known: dict[int, Neighbour] = {}
         self._lock = threading.Lock()
 
-    def heard(self, node: int, round: int | None = None, owes: bool = True, running: bool = False) -> None:
+    def heard(self, node: int, round: int | None = None, settled: int = 0, running: bool = False) -> None:
         """A sign of life, with what it said of itself, if it did."""
         with self._lock:
             neighbour = self._known.setdefault(node, Neighbour())
@@ -36,8 +36,7 @@ class Liveness:
             neighbour.alive, neighbour.answered, neighbour.refused_since = True, True, None
             neighbour.heard = time.monotonic()
             if round is not None:
-                neighbour.round, neighbour.running = round, running
-                neighbour.settled = min(neighbour.settled, round) if owes else round
+                neighbour.round, neighbour.settled, neighbour.running = round, settled, running
         if back:
             self._on_change(node, True)
 

@@ -26,12 +26,15 @@ class Mailbox:
         self._round = 0
         self._waiting: dict[int, dict[int, Arrived]] = {}  # by sender and round
         self._used: dict[int, int] = {}  # the last round of each sender that was taken
+        self._announced: dict[int, int] = {}  # the last round of each sender that came, or waits to
         self._changed = threading.Condition()
 
     def put(self, arrived: Arrived, until: float) -> Verdict:
         """Keep an arrival. One that is early waits here until its time nears, so that its sender waits too."""
         sender, round = arrived.sender, arrived.round
         with self._changed:
+            self._announced[sender] = max(round, self._announced.get(sender, 0))
+            self._changed.notify_all()
             while round > self._round + self._ahead:
                 left = until - time.monotonic()
                 if left <= 0:
@@ -79,8 +82,8 @@ class Mailbox:
             return taken
 
     def _settled(self, sender: int, round: int) -> bool:
-        """Its message is there; or a later one is, and a link keeps the order."""
-        return any(r >= round for r in self._waiting.get(sender, {}))
+        """Its message is there; or a later one is, or waits to be, and a link keeps the order."""
+        return round in self._waiting.get(sender, {}) or self._announced.get(sender, -1) > round
 
     def wake(self) -> None:
         """Something else changed that may end the waiting."""
