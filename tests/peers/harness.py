@@ -26,6 +26,7 @@ DIGITS = replace(
     nodes=6,
     rounds=90,
     local_steps=8,
+    strategy="rows",
     partition=Iid(),
     topology=RandomRegular(degree=3),
     evaluation=Evaluation(every=30),

@@ -21,15 +21,21 @@ class Inputs(NamedTuple):
     samples: Samples  # this peer's
 
 
+def by_rows(experiment: Experiment) -> Experiment:
+    """The same, with each node's gradients computed by itself: the simulator then has the peers' models exactly."""
+    return replace(experiment, strategy="rows")
+
+
 def prepare(experiment: Experiment, node: int, data: Path | None) -> Inputs:
     """The experiment for one node: its share of the task's data or, with `data`, all that is in that directory."""
     if experiment.faults.any:
         raise ExperimentError("faults: peers meet real ones; leave the section out, or simulate it with gossamer run")
-    task = experiment.task.load()
     if experiment.algorithm.pools_data:
         raise ExperimentError(
             f"algorithm: {named(experiment.algorithm)} has one node hold all data; take one that shares models"
         )
+    experiment = by_rows(experiment)
+    task = experiment.load_task()
     prepared = experiment.prepared(task)
     if data is None:
         return Inputs(prepared, task, prepared.shards(task)[node])

@@ -14,6 +14,7 @@ from gossamer.console import console
 from gossamer.engines.host import network_of
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Experiment
+from gossamer.peers.inputs import by_rows
 from gossamer.peers.node import model_digest
 from gossamer.peers.up import Fleet
 from gossamer.report import size
@@ -73,7 +74,7 @@ def table(fleet: Fleet) -> Table:
 
 def compare(experiment: Experiment, report: dict[str, Any]) -> dict[str, Any]:
     """The simulator's models and ledger beside what the peers report."""
-    with Simulation(experiment) as simulation:
+    with Simulation(by_rows(experiment)) as simulation:
         ledger = np.zeros(experiment.nodes, np.int64)
         while simulation.round < experiment.rounds:
             simulation.step()

@@ -85,7 +85,7 @@ class Fleet:
     def start(self, *names: str) -> None:
         """Start these peers; all, if none is named."""
         if self._nursery is None:
-            command = [sys.executable, "-m", "gossamer.peers.nursery", str(self.directory / "experiment.toml")]
+            command = [sys.executable, "-m", "gossamer.nursery", str(self.directory / "experiment.toml")]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "0"}
             pipe = subprocess.PIPE
             self._nursery = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True)

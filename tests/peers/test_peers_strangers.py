@@ -126,7 +126,7 @@ def frame_of(fleet: Fleet, sender: int, round: int) -> bytes:
     from gossamer.engines.block import Block
 
     experiment = toml.read(toml.load(fleet.directory / "experiment.toml"))
-    task = experiment.task.load()
+    task = experiment.load_task()
     prepared = experiment.prepared(task)
     block = Block(prepared, task, [sender], [prepared.shards(task)[sender]], task.initial_model(experiment.seed)[None])
     codec = codec_for(prepared, task)

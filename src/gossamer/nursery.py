@@ -24,7 +24,7 @@ def main(experiment: str) -> None:
     from gossamer import toml, wire
 
     wire.warm()
-    toml.read(toml.load(Path(experiment))).task.load()  # imports what the task needs
+    toml.read(toml.load(Path(experiment))).load_task()  # imports what the task needs
     children: set[int] = set()
     pending = b""
     _say(ready=True)
