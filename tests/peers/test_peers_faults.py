@@ -9,7 +9,10 @@ from harness import DIGITS, LONG, Links, check_learned, events, results, until, 
 from proxies import Proxies
 
 from gossamer.algorithms import Silk
+from gossamer.experiment import Evaluation, Experiment
 from gossamer.peers.up import Fleet
+from gossamer.tasks import Quadratic
+from gossamer.topologies import Ring
 
 DEADLINE = 20.0
 SLACK = 5.0  # a loaded machine may be late to notice
@@ -94,6 +97,22 @@ def test_connections_that_break_all_the_time_stop_no_one(tmp_path: Path) -> None
             assert sum(weather.num_broken for weather in links.weather.values()) > 20
             assert sum(result["bytes_resent"] for result in results(fleet)) > 0, "what was lost was not sent again"
             assert waits(fleet) <= DEADLINE + SLACK
+
+
+def test_on_the_wire_there_is_little_more_than_the_messages(tmp_path: Path) -> None:
+    task = Quadratic(dimension=300_000, num_samples=8)  # a message of a megabyte
+    experiment = Experiment(
+        nodes=2, rounds=12, local_steps=1, batch_size=1, task=task, topology=Ring(), evaluation=Evaluation(12, 1)
+    )
+    with Proxies() as proxies:
+        links = Links(proxies)
+        with Fleet(experiment, tmp_path / "up", ["--deadline", "120", "--dead-after", "60"], links.seen) as fleet:
+            fleet.start()
+            fleet.wait(180)
+            sent = sum(result["bytes_out"] for result in results(fleet))
+            assert sent > 2 * 12 * 0.9e6
+            passed = sum(weather.num_bytes for weather in links.weather.values())  # TLS and TCP payload, both ways
+            assert sent < passed < 1.03 * sent
 
 
 def test_a_tenth_of_a_second_of_delay_changes_nothing_but_time(tmp_path: Path) -> None:

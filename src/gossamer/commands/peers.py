@@ -1,6 +1,7 @@
 """The commands of real peers: keys, peer, up."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def patience(command: Any) -> Any:
 @click.option("--renew", is_flag=True, help="Make new ones for peers that have some.")
 def keys(directory: Path, names: tuple[str, ...], days: int, renew: bool) -> None:
     """Make keys and certificates for the peers NAMES in DIRECTORY, and the group's authority if there is none."""
+    _need_the_extra()
     from gossamer.peers import keys as made
 
     for path in made.make(directory, list(names), days, renew):
@@ -68,6 +70,7 @@ def peer(
     round_seconds: float,
 ) -> None:
     """Be one peer of a group that runs EXPERIMENT, a TOML file or a recipe, over the network."""
+    _need_the_extra()
     from gossamer import toml
     from gossamer.peers.peer import Place, run
 
@@ -106,6 +109,7 @@ def up(
     round_seconds: float,
 ) -> None:
     """Start NUMBER peers on this machine, with keys of their own, and watch them train EXPERIMENT, file or recipe."""
+    _need_the_extra()
     from gossamer import toml
     from gossamer.peers.show import watch
     from gossamer.peers.up import Fleet
@@ -129,6 +133,15 @@ def up(
         click.echo(json.dumps(report))
     if report["failed"] or report.get("verified") is False:
         raise SystemExit(1)
+
+
+def _need_the_extra() -> None:
+    """What peers need is optional, because simulations need none of it."""
+    from gossamer.experiment import ExperimentError
+
+    missing = [name for name in ("grpc", "cryptography", "prometheus_client") if find_spec(name) is None]
+    if missing:
+        raise ExperimentError(f"real peers need {', '.join(missing)}; install it with: pip install 'gossamer[peers]'")
 
 
 def settings(deadline: float, adaptive: bool, start_deadline: float, dead_after: float) -> Any:
