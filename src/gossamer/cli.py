@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.commands import peers as peer_commands
 from gossamer.commands.cost import cost
 from gossamer.commands.data import data as data_command
+from gossamer.commands.experiments import document, unused
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,14 +67,14 @@ def run(
     from gossamer.run import simulate
 
     _look_for_data_in(data)
-    document = _document(experiment)
+    described = document(experiment)
     for key, value in (("rounds", rounds), ("seed", seed)):
         if value is not None:
-            document[key] = value
+            described[key] = value
     for setting in settings:
-        toml.change(document, setting)
-    chosen = toml.read(document)
-    out = out or _unused(Path("runs") / chosen.name)
+        toml.change(described, setting)
+    chosen = toml.read(described)
+    out = out or unused(Path("runs") / chosen.name)
     with Progress({chosen.name: chosen.rounds}) as progress:
         done = simulate(chosen, out, workers, checkpoint_every, progress.of(chosen.name))
     _show(done, as_json)
@@ -179,7 +181,7 @@ def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, 
     experiments = [recipe() for recipe in (dpsgd_digits, random_sampling_digits, jwins_digits)]
     if rounds is not None:
         experiments = [replace(experiment, rounds=rounds) for experiment in experiments]
-    out = out or _unused(Path("runs") / "demo")
+    out = out or unused(Path("runs") / "demo")
     if os.path.exists(out):
         raise Mistake(f"{out} exists already; name a new directory")
     runs = []
@@ -219,6 +221,8 @@ def report(runs: tuple[Path, ...], out: Path) -> None:
 
 
 cli.add_command(data_command)
+for command in (peer_commands.keys, peer_commands.peer, peer_commands.up):
+    cli.add_command(command)
 
 
 def main() -> None:
@@ -273,29 +277,9 @@ def _out(what: "RenderableType") -> None:
     print_result(what)
 
 
-def _document(experiment: str) -> dict[str, Any]:
-    from gossamer import toml
-    from gossamer.experiment import Experiment
-    from gossamer.recipes import RECIPES
-
-    if experiment in RECIPES:
-        return toml.write(RECIPES[experiment]())
-    if os.path.isfile(experiment):
-        return toml.write(Experiment()) | toml.load(Path(experiment))  # so that --set finds the default sections
-    raise Mistake(f"{experiment} is neither a file nor a recipe; the recipes are {', '.join(RECIPES)}")
-
-
 def _look_for_data_in(directory: str | None) -> None:
     if directory is not None:
         os.environ["GOSSAMER_DATA"] = directory  # where the tasks look; see gossamer.tasks.sources
-
-
-def _unused(path: Path) -> Path:
-    number, free = 1, path
-    while os.path.exists(free):
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
 
 
 def _show(done: "Run", as_json: bool) -> None:

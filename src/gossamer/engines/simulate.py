@@ -37,7 +37,7 @@ class Simulation:
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
         self._network = network_of(experiment)
         self._evaluated = self._choose_nodes()
-        self._test_samples = self._choose_test_samples()
+        self._test_samples = chosen_test_samples(experiment, self.task)
         self._board = Board.of(experiment, self.task)
         self._num_workers = min(workers or default_workers(), experiment.nodes)
         self._last: tuple[Links, Again]  # what the last round sent
@@ -147,12 +147,6 @@ class Simulation:
         order = permutation(philox(self.experiment.seed, "evaluated nodes"), n)
         return frozenset(order[:wanted].tolist())
 
-    def _choose_test_samples(self) -> Samples:
-        n, wanted = self.task.num_test_samples, self.experiment.evaluation.samples
-        if wanted == "all":
-            return np.arange(n)
-        return np.sort(permutation(philox(self.experiment.seed, "test samples"), n)[:wanted])
-
     def _fate(self) -> tuple[Links, NDArray[np.bool_]]:
         """What is sent in the next round, and which of it arrives."""
         try:
@@ -255,6 +249,14 @@ def split(nodes: int, num_workers: int, chunk: int) -> list[range]:
     firsts = np.arange(0, nodes, chunk)
     starts = [int(part[0]) for part in np.array_split(firsts, min(num_workers, len(firsts)))]
     return [range(start, end) for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
+
+
+def chosen_test_samples(experiment: Experiment, task: Task) -> Samples:
+    """The test samples that models are measured on."""
+    n, wanted = task.num_test_samples, experiment.evaluation.samples
+    if wanted == "all":
+        return np.arange(n)
+    return np.sort(permutation(philox(experiment.seed, "test samples"), n)[:wanted])
 
 
 def _copy_rows(_: str, tensor: Tensor, rows: slice) -> Tensor:

@@ -48,41 +48,58 @@ def needs_resync(missed_bytes: Any, frame_bytes: Any, plain: int) -> Any:
     return (missed_bytes > 0) & (missed_bytes + frame_bytes > plain)
 
 
+class Said(NamedTuple):
+    """What a node had said by the end of a round."""
+
+    num_bytes: int  # of all frames
+    frames: tuple[bytes, ...]  # the latest ones
+
+
 class Speaker:
     """The sending end of a node's links."""
 
-    def __init__(self, plain: int):
+    def __init__(self, plain: int, anew: bool = False):
+        """`anew`: the node's sums are not 0, and nobody is known to have heard them, as after a restart."""
         self._plain = plain  # `plain_bytes` of the run; 0: no part is running, and each message stands for itself
-        self._said = 0  # bytes of all frames so far
+        self._said = plain + 1 if anew else 0  # bytes of all frames so far
         self._frames: deque[bytes] = deque()  # the latest ones
         self._kept = 0  # bytes of these
         self._reached: dict[Hashable, int] = {}  # what was said up to the last message that reached a receiver
 
-    def say(self, frame: bytes) -> None:
+    def say(self, frame: bytes) -> Said:
         """The frame of a new round, whoever is there to hear it."""
         self._frames.append(frame)
         self._said += len(frame)
         self._kept += len(frame)
         while len(self._frames) > 1 and self._kept > self._plain:
             self._kept -= len(self._frames.popleft())
+        return Said(self._said, tuple(self._frames))
 
-    def frames_for(self, receiver: Hashable, resync: Callable[[], bytes]) -> list[bytes]:
-        """What goes to a receiver in this round, in this order; `resync` gives the resync frame, if it is needed."""
-        last = self._frames[-1]
-        missed = self._said - len(last) - self._reached.get(receiver, 0) if self._plain else 0
+    def frames_for(self, receiver: Hashable, resync: Callable[[], bytes], said: Said | None = None) -> list[bytes]:
+        """What goes to a receiver in this round, in this order; `resync` gives the resync frame, if it is needed.
+
+        With `said`, in that round: a slow link is behind.
+        """
+        num_bytes, kept = said or Said(self._said, tuple(self._frames))
+        last = kept[-1]
+        missed = num_bytes - len(last) - self._reached.get(receiver, 0) if self._plain else 0
         if needs_resync(missed, len(last), self._plain):
             return [resync()]
         frames = [last]
-        for frame in list(self._frames)[-2::-1]:
+        for frame in kept[-2::-1]:
             if missed == 0:
                 break
             frames.append(frame)
             missed -= len(frame)
         return frames[::-1]
 
-    def reached(self, receiver: Hashable) -> None:
-        """What went to this receiver in this round arrived."""
-        self._reached[receiver] = self._said
+    def reached(self, receiver: Hashable, said: Said | None = None) -> None:
+        """What went to this receiver in this round, or by what was `said` then, arrived."""
+        self._reached[receiver] = said.num_bytes if said else self._said
+
+    def forget(self, receiver: Hashable) -> None:
+        """This receiver knows nothing any more: it was restarted."""
+        self._reached[receiver] = -self._plain - 1  # more than all that could be told by frames
 
 
 class _Heard(NamedTuple):
@@ -98,6 +115,14 @@ class Listener:
         self._resync_codec = resync_codec
         self._running = [name for name, spec in parts.items() if spec.running]
         self._heard: dict[int, _Heard] = {}
+
+    def sums(self, sender: int) -> dict[str, Tensor]:
+        """The running sums of a sender, as far as it was heard; {} if it never was."""
+        return self._heard[sender].sums if sender in self._heard else {}
+
+    def start_at(self, sender: int, round: int, sums: dict[str, Tensor]) -> None:
+        """Forget everyone, and take these for the sums of one sender by the end of a round."""
+        self._heard = {sender: _Heard(round, sums)} if sums else {}
 
     def take(self, frames: Sequence[bytes]) -> tuple[int, int, Message]:
         """Sender and round of the last of these frames, and its message, in which running parts are sums.

@@ -1,0 +1,68 @@
+"""How fast peers on one machine exchange large messages.
+
+    python benchmarks/peers.py --peers 16 --megabytes 1 --rounds 60 --out runs/bench
+
+Every peer sends a message of the given size to four others in every round (SGP on a random directed graph, least
+squares with one step a round, so that next to nothing is computed). One line of JSON: rounds a second between the tenth
+and the last round, at the slowest peer, and what travelled.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from gossamer.algorithms import Sgp
+from gossamer.experiment import Evaluation, Experiment
+from gossamer.files import read_lines
+from gossamer.optimizer import Optimizer
+from gossamer.peers.up import Fleet
+from gossamer.tasks import Quadratic
+from gossamer.topologies import DirectedRandom
+
+BITS_A_VALUE = 26.6  # of a float32, coded
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=int, default=16)
+    parser.add_argument("--megabytes", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    dimension = int(arguments.megabytes * 8e6 / BITS_A_VALUE)
+    experiment = Experiment(
+        name="peers",
+        nodes=arguments.peers,
+        rounds=arguments.rounds,
+        local_steps=1,
+        batch_size=1,
+        task=Quadratic(dimension=dimension, num_samples=arguments.peers),
+        topology=DirectedRandom(out_degree=4),
+        algorithm=Sgp(),
+        optimizer=Optimizer(0.1),
+        evaluation=Evaluation(every=arguments.rounds, samples=1),
+    )
+    options = ["--deadline", "120", "--dead-after", "60", "--checkpoint-every", str(arguments.rounds)]
+    with Fleet(experiment, arguments.out, options) as fleet:
+        fleet.start()
+        fleet.wait(600 + arguments.rounds)
+        rows = [read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names]
+        results = [fleet.result(name) for name in fleet.names]
+    seconds = max(sum(row["seconds"] for row in of[10:-1]) for of in rows)  # the last round tests the model
+    sent = sum(result["bytes_out"] for result in results if result)
+    messages = sum(result["messages_out"] for result in results if result)
+    print(
+        json.dumps(
+            {
+                "peers": arguments.peers,
+                "rounds_a_second": round((arguments.rounds - 11) / seconds, 2),
+                "message_bytes": round(sent / messages),
+                "messages": messages,
+                "lost": sum(result["lost_out"] for result in results if result),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

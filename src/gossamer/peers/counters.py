@@ -1,0 +1,106 @@
+"""What a peer counts: one table, from which its report, its log and its /metrics page are written."""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+MEANINGS = {
+    "messages_out": "messages that a neighbour has acknowledged",
+    "messages_in": "messages that were taken in",
+    "bytes_out": "bytes of acknowledged messages",
+    "bytes_in": "bytes of messages taken in",
+    "bytes_resent": "bytes of messages that had to be sent again",
+    "lost_out": "messages that no one acknowledged",
+    "missing": "messages that had not come by the deadline, or whose sender was down",
+    "late_used": "messages that came after their round and were used",
+    "late_dropped": "messages that came too late to be used",
+    "duplicates": "messages that came twice",
+    "bad_frames": "arrivals that were not messages of this run",
+    "refused": "calls that were turned away: no, an unknown or an unlisted certificate",
+    "pulls_out": "whole states given to peers that had been away",
+    "pulls_in": "whole states taken from neighbours after having been away",
+    "pull_bytes_out": "their bytes",
+    "pull_bytes_in": "their bytes",
+    "neighbours_lost": "times that a neighbour went down",
+    "neighbours_found": "times that a neighbour came back",
+    "checkpoints": "states saved",
+    "checkpoints_failed": "states that could not be saved",
+    "mass_lost": "push-sum weight in messages that no one acknowledged",
+}
+
+
+@dataclass
+class Totals:
+    """Since the start of the run, restarts included."""
+
+    messages_out: int = 0
+    messages_in: int = 0
+    bytes_out: int = 0
+    bytes_in: int = 0
+    bytes_resent: int = 0
+    lost_out: int = 0
+    missing: int = 0
+    late_used: int = 0
+    late_dropped: int = 0
+    duplicates: int = 0
+    bad_frames: int = 0
+    refused: int = 0
+    pulls_out: int = 0
+    pulls_in: int = 0
+    pull_bytes_out: int = 0
+    pull_bytes_in: int = 0
+    neighbours_lost: int = 0
+    neighbours_found: int = 0
+    checkpoints: int = 0
+    checkpoints_failed: int = 0
+    mass_lost: float = 0.0
+
+
+class Counters:
+    """Totals that several threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals = Totals()
+
+    def add(self, **amounts: float) -> None:
+        with self._lock:
+            for name, amount in amounts.items():
+                setattr(self._totals, name, getattr(self._totals, name) + amount)
+
+    def totals(self) -> dict[str, Any]:
+        with self._lock:
+            return asdict(self._totals)
+
+    def restore(self, totals: dict[str, Any]) -> None:
+        """Go on from what was counted before a restart."""
+        known = {f.name for f in fields(Totals)}
+        self.add(**{name: amount for name, amount in totals.items() if name in known})
+
+
+def serve(
+    host: str, port: int, counters: Counters, gauges: Callable[[], dict[str, float]]
+) -> tuple[Callable[[], None], int]:
+    """A Prometheus page of the counters, and of what else is to be seen now; what ends it, and its port."""
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+
+    class Page(Collector):
+        def collect(self) -> Iterable[Metric]:
+            for name, amount in counters.totals().items():
+                yield CounterMetricFamily(f"gossamer_{name}", MEANINGS[name], value=amount)
+            for name, amount in gauges().items():
+                yield GaugeMetricFamily(f"gossamer_{name}", name.replace("_", " "), value=amount)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Page())
+    server, thread = start_http_server(port, host, registry)
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end, server.server_port

@@ -1,0 +1,39 @@
+"""Peers as processes on this machine: the same models and bytes as the simulator's."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["8", "jwins-digits", "--rounds", "8"],
+        [
+            "8", "sparse-push-ring", "--rounds", "8", "--set", "algorithm.compressor.fraction=0.1",
+            "--set", 'topology={name = "redrawn", graph = {name = "directed-random", out_degree = 2}}',
+        ],
+        [
+            "8", "silk-digits", "--rounds", "8",
+            "--set", 'topology={name = "redrawn", graph = {name = "random-regular", degree = 4}}',
+        ],
+    ],
+    ids=["jwins", "sparse-push on a graph that changes", "silk on a graph that changes"],
+)  # fmt: skip
+def test_eight_peers_end_with_the_simulators_models_and_bytes(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gossamer", "up", *arguments, *PATIENT, "--verify", "--json"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "up")], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["verified"], "models differ"
+    assert report["verified_bytes"], "bytes differ"
+    assert len(report["peers"]) == 8
+    for peer in report["peers"]:
+        assert (peer["rounds"], peer["missing"], peer["lost_out"], peer["neighbours_lost"]) == (8, 0, 0, 0)
+        assert len(peer["model_sha256"]) == 64
+    assert sum(peer["bytes_in"] for peer in report["peers"]) == sum(report["ledger_bytes"]) == report["bytes_total"]

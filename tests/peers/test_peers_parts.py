@@ -1,0 +1,477 @@
+"""The parts of a peer, one by one, without a network."""
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gossamer.algorithms import Choco, Dpsgd, FromStart, Jwins, SparsePush
+from gossamer.compressors import TopK
+from gossamer.core import Algorithm, Part
+from gossamer.engines.block import Block
+from gossamer.engines.host import codec_for, network_of
+from gossamer.experiment import Experiment, ExperimentError
+from gossamer.faults import Faults
+from gossamer.peers import arrivals, checkpoint, group, keys
+from gossamer.peers.calls import Beat
+from gossamer.peers.checkpoint import Saved
+from gossamer.peers.counters import MEANINGS, Counters, Totals
+from gossamer.peers.inputs import prepare
+from gossamer.peers.link import Delivered, Link, Outcome, Waiting
+from gossamer.peers.liveness import Liveness
+from gossamer.peers.logs import Log
+from gossamer.peers.mailbox import Mailbox, Verdict
+from gossamer.peers.node import Node, Waits
+from gossamer.peers.transport import Arrived, Settings
+from gossamer.tasks import Quadratic
+from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn
+from gossamer.wire import Listener, WireError
+
+QUADRATIC = Experiment(nodes=7, rounds=6, task=Quadratic(dimension=53, num_samples=210), algorithm=Jwins())
+
+
+# Weights of what arrived.
+
+
+@pytest.mark.parametrize("keeps_mass", [True, False])
+def test_what_arrived_is_weighed_as_the_simulator_weighs_it_under_faults(keeps_mass: bool) -> None:
+    topology = Redrawn(DirectedRandom(2) if keeps_mass else RandomRegular(4))
+    faults = Faults(drop=0.3, late=((1, 1), (3, 2)))
+    network = replace(network_of(replace(QUADRATIC, topology=topology, faults=faults)), keeps_mass=keeps_mass)
+
+    def mixing(round: int):
+        return topology.at(7, 0, round)
+
+    for t in range(12):
+        links = network.arrivals(t)
+        for me in range(7):
+            here = links.where(links.receivers == me)
+            came = [(int(s), t - int(a)) for s, a in zip(here.senders, here.ages, strict=True) if s != me]
+            found = arrivals.weigh(mixing, me, t, came, keeps_mass)
+            assert [entry.sender for entry in found] == here.senders.tolist()
+            assert [t - entry.sent for entry in found] == here.ages.tolist()
+            np.testing.assert_allclose([entry.weight for entry in found], here.weights, rtol=1e-15, atol=1e-16)
+
+
+def test_when_all_came_in_time_the_weights_are_the_topologys_to_the_last_bit() -> None:
+    topology = RandomRegular(4)
+    mixing = topology.at(7, 0, 0)
+    senders, weights = arrivals.row(mixing, 3)
+    came = [(int(sender), 5) for sender in senders if sender != 3][::-1]
+    found = arrivals.weigh(lambda _: mixing, 3, 5, came, False)
+    assert [entry.weight for entry in found] == weights.tolist()
+
+
+def test_an_average_takes_the_newest_of_a_sender_and_mass_takes_all_but_the_stale() -> None:
+    came = [(1, 7), (1, 8), (2, 9), (2, 10), (3, 2)]
+    assert arrivals.choose(came, 10, 3, keeps_mass=False) == ([(1, 8), (2, 10)], [(1, 7), (2, 9), (3, 2)])
+    assert arrivals.choose(came, 10, 3, keeps_mass=True) == (came[:4], [(3, 2)])
+
+
+# The mailbox.
+
+
+def arrived(sender: int, round: int) -> Arrived:
+    return Arrived(sender, round, (b"frame",))
+
+
+def never(sender: int, round: int) -> bool:
+    return False
+
+
+def test_the_mailbox_keeps_what_is_near_refuses_what_is_used_and_what_is_stale() -> None:
+    box = Mailbox(ahead_rounds=1, late_rounds=2)
+    box.begin(5)
+    now = time.monotonic()
+    assert box.put(arrived(1, 5), now) is Verdict.KEPT
+    assert box.put(arrived(1, 5), now) is Verdict.DUPLICATE
+    assert box.put(arrived(1, 6), now) is Verdict.KEPT
+    assert box.put(arrived(1, 7), now) is Verdict.EARLY
+    assert box.put(arrived(2, 3), now) is Verdict.KEPT
+    assert box.put(arrived(2, 2), now) is Verdict.STALE
+    assert box.take(5, [1], now, never) == [arrived(1, 5), arrived(2, 3)]
+    assert box.put(arrived(1, 5), now) is Verdict.DUPLICATE, "a restarted sender would be counted twice"
+    assert box.begin(9) == 1, "what is dropped is told"
+
+
+def test_an_early_message_waits_with_its_sender_until_the_receiver_is_there() -> None:
+    box = Mailbox(ahead_rounds=1, late_rounds=2)
+    found: list[Verdict] = []
+    thread = threading.Thread(target=lambda: found.append(box.put(arrived(1, 3), time.monotonic() + 30)))
+    thread.start()
+    time.sleep(0.05)
+    assert not found
+    box.begin(2)
+    thread.join(30)
+    assert found == [Verdict.KEPT]
+
+
+def test_taking_ends_at_the_deadline_and_does_not_wait_for_the_hopeless() -> None:
+    box = Mailbox(ahead_rounds=1, late_rounds=2)
+    started = time.monotonic()
+    assert box.take(0, [1, 2], started + 0.2, never) == []
+    assert time.monotonic() - started >= 0.2
+    assert box.take(0, [1, 2], time.monotonic() + 600, lambda sender, round: True) == []
+    box.put(arrived(1, 1), started)
+    assert box.take(0, [1], time.monotonic() + 600, never) == [], "a link keeps the order: round 0 will not come"
+    assert box.put(arrived(2, 9), time.monotonic()) is Verdict.EARLY
+    assert box.take(0, [2], time.monotonic() + 600, never) == [], "nor from one that waits to bring a later round"
+
+
+# Links.
+
+
+def test_a_link_keeps_the_order_tries_again_and_drops_what_waits_too_long() -> None:
+    sent: list[tuple[int, bytes]] = []
+    done: list[tuple[int, int, int, bool]] = []
+    open_gate, tries = threading.Event(), [0]
+
+    def send(round: int, payload: Callable[[], bytes], until: float) -> Delivered:
+        open_gate.wait(30)
+        tries[0] += 1
+        if tries[0] == 1:
+            return Delivered(Outcome.AGAIN, 4)
+        sent.append((round, payload()))
+        return Delivered(Outcome.TAKEN, len(payload()))
+
+    link = Link("b", send, lambda *what: done.append(what), lambda: True)
+    later = time.monotonic() + 60
+    link.offer(Waiting(0, lambda: b"zero", later), later)
+    while link._queued is not None:
+        time.sleep(0.001)
+    link.offer(Waiting(1, lambda: b"one", later), later)
+    link.offer(Waiting(2, lambda: b"two", later), time.monotonic() + 0.05)  # the one that waits makes room
+    assert done == [(1, 0, 0, False)]
+    assert link.oldest == 0
+    open_gate.set()
+    link.flush(time.monotonic() + 30)
+    assert link.oldest is None
+    assert sent == [(0, b"zero"), (2, b"two")]
+    assert done[1:] == [(0, 4, 2, True), (2, 3, 1, True)]
+    link.close()
+    link.join(10)
+
+
+# Who is there.
+
+
+def test_a_neighbour_is_lost_when_it_is_silent_or_refuses_and_found_when_it_speaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    changes: list[tuple[int, bool]] = []
+    liveness = Liveness(5.0, lambda node, alive: changes.append((node, alive)))
+    assert liveness.alive(1), "until something speaks against it"
+    liveness.heard(1, round=3, settled=3)
+    liveness.silent(1, refused=False)
+    clock[0] += 4
+    liveness.silent(1, refused=False)
+    assert liveness.alive(1)
+    clock[0] += 2
+    liveness.silent(1, refused=False)
+    assert not liveness.alive(1)
+    assert liveness.hopeless(1, 99)
+    liveness.heard(1)
+    clock[0] += 0.5
+    liveness.silent(1, refused=True)
+    assert liveness.alive(1)
+    assert liveness.suspected(1)
+    clock[0] += 1.5
+    liveness.silent(1, refused=True)
+    assert changes == [(1, False), (1, True), (1, False)]
+
+
+def test_a_message_is_hopeless_only_if_its_sender_is_past_it_and_has_dealt_with_it() -> None:
+    liveness = Liveness(5.0, lambda node, alive: None)
+    liveness.heard(1, round=4, settled=3)
+    assert not liveness.hopeless(1, 3), "it may be on its way"
+    assert liveness.hopeless(1, 2)
+    liveness.heard(1, round=4, settled=4)
+    assert liveness.hopeless(1, 3)
+    assert not liveness.hopeless(1, 4)
+    liveness.sent(1, 7)
+    assert liveness.round_of(1) == 7
+    assert not liveness.hopeless(1, 5)
+
+
+# Keys and groups.
+
+
+def test_keys_are_for_their_owner_only_and_are_renewed_when_asked(tmp_path: Path) -> None:
+    written = keys.make(tmp_path / "keys", ["alice", "bob"])
+    assert {path.name for path in written} == {"ca.key", "ca.pem", "alice.key", "alice.pem", "bob.key", "bob.pem"}
+    for path in written:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o600 if path.suffix == ".key" else 0o644)
+    first = keys.load(tmp_path / "keys", "alice")
+    assert 29 < keys.seconds_left(first) / 86400 <= 30
+    with pytest.raises(ExperimentError, match="renew it with --renew"):
+        keys.make(tmp_path / "keys", ["alice"])
+    keys.make(tmp_path / "keys", ["alice"], days=7, renew=True)
+    second = keys.load(tmp_path / "keys", "alice")
+    assert second.authority == first.authority
+    assert second.certificate != first.certificate
+    assert 6 < keys.seconds_left(second) / 86400 <= 7
+    with pytest.raises(ExperimentError, match="small letters"):
+        keys.make(tmp_path / "keys", ["Alice!"])
+
+
+def test_keys_that_others_can_read_or_that_belong_to_another_are_not_used(tmp_path: Path) -> None:
+    keys.make(tmp_path, ["alice", "bob"])
+    os.chmod(tmp_path / "bob.key", 0o644)
+    with pytest.raises(ExperimentError, match=r"others can read .*chmod 600"):
+        keys.load(tmp_path, "bob")
+    (tmp_path / "carol.pem").write_bytes((tmp_path / "alice.pem").read_bytes())
+    (tmp_path / "carol.key").write_bytes((tmp_path / "alice.key").read_bytes())
+    os.chmod(tmp_path / "carol.key", 0o600)
+    with pytest.raises(ExperimentError, match="the certificate of alice, not of carol"):
+        keys.load(tmp_path, "carol")
+    with pytest.raises(ExperimentError, match="gossamer keys makes it"):
+        keys.load(tmp_path, "dave")
+
+
+def test_a_clock_outside_the_certificates_time_is_told_with_both_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.make(tmp_path, ["alice"])
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2000, 1, 1, tzinfo=UTC) + timedelta(hours=3)
+
+    monkeypatch.setattr(keys, "datetime", Later)
+    with pytest.raises(ExperimentError, match=r"this machine's clock says 2000-01-01 03:00.*set the clock"):
+        keys.load(tmp_path, "alice")
+
+
+GROUP = """
+run = "one"
+
+[peers.alice]
+node = 0
+address = "10.0.0.1:7000"
+
+[peers.bob]
+node = 1
+address = "[::1]:7001"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (GROUP.replace("node = 1", "node = 0"), "alice and bob are both node 0"),
+        (GROUP.replace("node = 1", "node = 9"), "bob is node 9, and the nodes are 0 to 1"),
+        (GROUP.replace("7001", "port"), 'written "host:port"'),
+        (GROUP.replace("bob", "Bob"), "small letters"),
+        ('run = "one"\npeers = {}', "lists no peer"),
+        ("peers = 3", "a peer is written"),
+    ],
+)
+def test_mistakes_in_the_groups_file_are_told(text: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "peers.toml").write_text(text)
+    with pytest.raises(ExperimentError, match=complaint):
+        group.load(tmp_path / "peers.toml", 2)
+
+
+def test_a_group_is_read_as_it_was_written_and_runs_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "peers.toml").write_text(GROUP)
+    read = group.load(tmp_path / "peers.toml", 2)
+    assert read.member("bob").address == "[::1]:7001"
+    (tmp_path / "again.toml").write_text(group.dumps(read))
+    assert group.load(tmp_path / "again.toml", 2) == read
+    with pytest.raises(ExperimentError, match="carol is not in the group"):
+        read.member("carol")
+    experiment = replace(QUADRATIC, nodes=2)
+    same = group.run_id(read, experiment)
+    assert same == group.run_id(group.Group("one", {}), replace(experiment, name="other"))
+    assert same != group.run_id(group.Group("two", {}), experiment)
+    assert same != group.run_id(read, replace(experiment, seed=1))
+    assert same != group.run_id(read, replace(experiment, algorithm=Jwins(budget=0.2)))
+
+
+# What is kept.
+
+
+def test_a_state_is_restored_to_the_last_bit_and_one_of_another_node_is_refused(tmp_path: Path) -> None:
+    node = lone_node()
+    tensors = node.tensors()
+    saved = Saved(2**63 + 1, 3, 5, {"bytes_out": 7})
+    checkpoint.save(tmp_path, saved, tensors)
+    found = checkpoint.load(tmp_path, 2**63 + 1, 3, tensors)
+    assert found is not None
+    assert found[0] == saved
+    assert all(torch.equal(found[1][name], tensor) for name, tensor in tensors.items())
+    assert checkpoint.load(tmp_path / "elsewhere", 1, 3, tensors) is None
+    with pytest.raises(ExperimentError, match="another run, experiment or node"):
+        checkpoint.load(tmp_path, 2**63 + 1, 4, tensors)
+    (tmp_path / checkpoint.NAME).write_bytes(b"nothing")
+    with pytest.raises(ExperimentError, match="damaged"):
+        checkpoint.load(tmp_path, 2**63 + 1, 3, tensors)
+
+
+def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {"x": torch.ones(3)}
+    checkpoint.save(tmp_path, Saved(1, 0, 5, {}), tensors)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gossamer.files.to_disk", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save(tmp_path, Saved(1, 0, 6, {}), tensors)
+    found = checkpoint.load(tmp_path, 1, 0, tensors)
+    assert found is not None
+    assert found[0].round == 5
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME], "a half-written state was left"
+
+
+def test_every_total_has_a_meaning_and_totals_go_on_after_a_restart() -> None:
+    counters = Counters()
+    assert set(counters.totals()) == set(MEANINGS) == set(vars(Totals()))
+    counters.add(bytes_out=3, missing=1)
+    again = Counters()
+    again.restore(counters.totals() | {"unknown": 1})
+    again.add(bytes_out=4)
+    assert again.totals()["bytes_out"] == 7
+
+
+# A node and its messages.
+
+
+def lone_node(experiment: Experiment = QUADRATIC, me: int = 3) -> Node:
+    return Node(prepare(experiment, me, None), me, 77, Settings(), Counters(), Log(os.open(os.devnull, os.O_WRONLY)))
+
+
+def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) -> bytes:
+    task = experiment.task.load()
+    experiment = experiment.prepared(task)
+    block = Block(experiment, task, [node], [experiment.shards(task)[node]], task.initial_model(0)[None])
+    codec = codec_for(experiment, task)
+    codec.run_id = run_id
+    return codec.encode(block.outgoing(0)[0], node, round)
+
+
+def test_deliveries_are_checked_for_run_sender_round_and_damage() -> None:
+    node, frame = lone_node(), frame_of(QUADRATIC, 2, 4)
+    assert node.check(frame, 2, 4) == (frame,)
+    older = frame_of(QUADRATIC, 2, 3)
+    assert node.check(older + frame, 2, 4) == (older, frame)
+    for delivery, sender, round, complaint in [
+        (frame, 1, 4, "node 2 sent it, and node 1 did"),
+        (frame, 2, 5, "A delivery of round 5 holds"),
+        (frame + older, 2, 3, "holds frames of rounds"),
+        (frame + b"x", 2, 4, "left over"),
+        (b"", 2, 4, "holds frames of rounds"),
+        (frame_of(QUADRATIC, 2, 4, run_id=78), 2, 4, "belongs to run"),
+        (frame_of(replace(QUADRATIC, seed=1), 2, 4), 2, 4, "not those of this algorithm"),
+    ]:
+        with pytest.raises(WireError, match=complaint):
+            node.check(delivery, sender, round)
+    assert len(frame) <= node.most_bytes
+
+
+def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
+    node = lone_node(replace(QUADRATIC, algorithm=Dpsgd()))
+    (sender, *_), own = node.neighbours(0)[1], Part(torch.zeros(1, 53))
+    for poison in (float("nan"), float("inf")):
+        frame = node.codec.encode({"x": Part(torch.full((1, 53), poison))}, sender, 0)
+        missing = node._take_in(0, [Arrived(sender, 0, (frame,))], {"x": own}, [sender])
+        assert missing == 1
+        assert torch.isfinite(node.block.models()).all()
+    assert node.counters.totals()["bad_frames"] == 2
+
+
+@pytest.mark.parametrize("algorithm", [Jwins(), SparsePush(TopK(0.3), 0.2), FromStart(Choco(TopK(0.3), 0.4))], ids=str)
+def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: Algorithm) -> None:
+    topology = DirectedRandom(2) if "column_stochastic" in algorithm.requires else RandomRegular(4)
+    experiment = replace(QUADRATIC, algorithm=algorithm, topology=topology)
+    giver, taker = lone_node(experiment, 2), lone_node(experiment, 3)
+    for t in range(3):
+        message, _ = giver.block.outgoing(t)
+        _, own = giver._say(message, t)
+        giver._take_in(t, [], own, [])
+    giver.round, giver._shared = 3, (3, giver.tensors())
+    frame = giver.whole_state()
+    assert frame is not None
+    assert len(frame) <= taker.most_bytes
+    assert taker._adopt(frame, 2)
+    assert taker.round == 3
+    for name, tensor in giver.tensors().items():
+        assert torch.equal(taker.tensors()[name], tensor), name
+    payload, _ = taker._say(taker.block.outgoing(3)[0], 3)
+    frames = taker.check(payload(1), 3, 3)
+    listener = Listener(taker.codec, taker.resync_codec, algorithm.parts)
+    for name, part in listener.take(frames)[2].items():
+        if algorithm.parts[name].running:  # a receiver that knows nothing of it gets the whole sum at once
+            assert torch.equal(part.values, taker.listener.sums(3)[name])
+    assert not taker._adopt(frame[:-1] + b"x", 2)
+    assert not taker._adopt(frame, 1), "it says that node 2 made it"
+
+
+def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:
+    waits = Waits(Settings(deadline_seconds=30, adaptive=True))
+    for _ in range(20):
+        assert waits.deadline_seconds == 30
+        waits.add(2.0, complete=True)
+    waits.add(25.0, complete=False)  # a round that met its deadline says nothing
+    assert waits.deadline_seconds == 8
+    waits.add(20.0, complete=True)
+    assert waits.deadline_seconds == 30
+    for _ in range(20):
+        waits.add(0.001, complete=True)
+    assert waits.deadline_seconds == 1
+
+
+def test_beats_are_read_as_they_were_written_and_nothing_else_is() -> None:
+    assert Beat.read(Beat(7, 6, True, 1.5, 9).write()) == Beat(7, 6, True, 1.5, 9)
+    for content in (b"", b"x" * 21, Beat(1, 0, False, float("nan"), 0).write(), Beat(1, 2, False, 0.0, 0).write()):
+        with pytest.raises(ValueError, match="a beat"):
+            Beat.read(content)
+
+
+def test_a_log_writes_json_lines_and_few_of_what_strangers_cause(tmp_path: Path) -> None:
+    import json
+
+    with (tmp_path / "log").open("wb") as file:
+        log = Log(file.fileno(), peer="alice")
+        log("begins", round=3)
+        for _ in range(500):
+            log.stranger("refused", reason="no")
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert {"event": "begins", "peer": "alice", "round": 3}.items() <= rows[0].items()
+    assert 50 <= len(rows) <= 152
+
+
+def test_own_data_must_be_inputs_and_targets(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    experiment = Experiment(nodes=5)
+    with pytest.raises(ExperimentError, match="cannot be read"):
+        prepare(experiment, 0, tmp_path)
+    save_file({"inputs": torch.rand(5, 64)}, tmp_path / "train.safetensors")
+    with pytest.raises(ExperimentError, match="must hold inputs and targets"):
+        prepare(experiment, 0, tmp_path)
+    save_file({"inputs": torch.rand(5, 3), "targets": torch.arange(5)}, tmp_path / "train.safetensors")
+    with pytest.raises(ExperimentError, match="the model does not take the data"):
+        prepare(experiment, 0, tmp_path)
+    save_file({"inputs": torch.rand(5, 64), "targets": torch.arange(5)}, tmp_path / "train.safetensors")
+    assert prepare(experiment, 0, tmp_path).samples.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_faults_and_pooled_data_are_for_the_simulator() -> None:
+    from gossamer.algorithms import Centralized
+
+    with pytest.raises(ExperimentError, match="faults: peers meet real ones"):
+        prepare(replace(QUADRATIC, faults=Faults(drop=0.1)), 0, None)
+    with pytest.raises(ExperimentError, match="one node hold all data"):
+        prepare(replace(QUADRATIC, algorithm=Centralized()), 0, None)

@@ -1,0 +1,180 @@
+"""Who may not take part, and what may not be said: refused, counted, logged, and without effect on the training."""
+
+import os
+import random
+import re
+import socket
+import struct
+import time
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from harness import DIGITS, events, results, until
+
+from gossamer import toml
+from gossamer.engines.host import codec_for
+from gossamer.peers import group, keys
+from gossamer.peers.calls import ENVELOPE, Beat, chunks
+from gossamer.peers.show import compare
+from gossamer.peers.up import Fleet
+from gossamer.topologies import Ring
+
+THREE = replace(DIGITS, nodes=3, rounds=30, topology=Ring(), local_steps=1)
+
+
+def channel(fleet: Fleet, to: str, directory: Path | None, name: str) -> grpc.Channel:
+    """A connection to a peer with someone's keys; without any if there is no directory."""
+    member = fleet.group.member(to)
+    authority = (fleet.keys / "ca.pem").read_bytes()
+    own = (
+        [None, None] if directory is None else [(directory / f"{name}.{kind}").read_bytes() for kind in ("key", "pem")]
+    )
+    options = [("grpc.ssl_target_name_override", to), ("grpc.use_local_subchannel_pool", 1)]
+    return grpc.secure_channel(member.address, grpc.ssl_channel_credentials(authority, *own), options)
+
+
+def beat(connection: grpc.Channel) -> grpc.StatusCode | None:
+    """The code with which a call is refused."""
+    try:
+        connection.unary_unary("/gossamer.Peer/Beat")(Beat(0, 0, False, 0.0, 0).write(), timeout=10)
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code
+    return None
+
+
+def life_of(fleet: Fleet) -> int:
+    """Which life of peer-0 this is: any peer may ask, and messages are for one of them."""
+    with channel(fleet, "peer-0", fleet.keys, "peer-1") as connection:
+        round = fleet.last_round("peer-1")["round"]
+        asked = Beat(round, 0, True, time.time(), 0).write()
+        return Beat.read(connection.unary_unary("/gossamer.Peer/Beat")(asked, timeout=10)).life
+
+
+def put(connection: grpc.Channel, messages: list[bytes]) -> grpc.StatusCode | None:
+    try:
+        connection.stream_unary("/gossamer.Peer/Put")(iter(messages), timeout=20)
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code
+    return None
+
+
+def counter(fleet: Fleet, name: str, what: str) -> float:
+    address = events(fleet, name, "metrics")[-1]["address"]
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        found = re.search(rf"^gossamer_{what}(?:_total)? (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found, what
+    return float(found[1])
+
+
+def test_strangers_and_hostile_bytes_are_refused_counted_and_logged_and_change_nothing(tmp_path: Path) -> None:
+    """All in one test, because the group that they are tried on takes a while to start."""
+    options = ["--round-seconds", "0.25", "--deadline", "120", "--dead-after", "60"]
+    with Fleet(THREE, tmp_path / "up", options) as fleet:
+        fleet.start()
+        until(lambda: all(fleet.last_round(name).get("round", 0) >= 1 for name in fleet.names))
+        no_certificate_or_another_authoritys(fleet, tmp_path)
+        a_certificate_of_the_group_without_a_place_in_it(fleet)
+        a_peer_that_claims_to_be_another(fleet)
+        random_and_mutated_frames(fleet)
+        a_header_of_ten_gigabytes(fleet)
+        bytes_that_are_no_tls_at_all(fleet)
+        assert fleet.last_round("peer-0")["round"] < THREE.rounds, "it was all over before it was tried"
+        fleet.wait(120)
+        assert compare(THREE, {"peers": results(fleet)})["verified"]
+
+
+def no_certificate_or_another_authoritys(attacked: Fleet, tmp_path: Path) -> None:
+    keys.make(tmp_path / "other", ["peer-1"])
+    for directory in (None, tmp_path / "other"):
+        before = len(events(attacked, "peer-0", "refused"))
+        with channel(attacked, "peer-0", directory, "peer-1") as connection:
+            assert beat(connection) is grpc.StatusCode.UNAVAILABLE
+        until(lambda before=before: len(events(attacked, "peer-0", "refused")) > before)
+        assert "andshake" in events(attacked, "peer-0", "refused")[-1]["reason"]
+
+
+def a_certificate_of_the_group_without_a_place_in_it(attacked: Fleet) -> None:
+    keys.make(attacked.keys, ["mallory"])
+    before = counter(attacked, "peer-0", "refused")
+    with channel(attacked, "peer-0", attacked.keys, "mallory") as connection:
+        assert beat(connection) is grpc.StatusCode.PERMISSION_DENIED
+        assert put(connection, [b"", b""]) is grpc.StatusCode.PERMISSION_DENIED
+        with pytest.raises(grpc.RpcError) as refusal:
+            list(connection.unary_stream("/gossamer.Peer/Pull")(b"", timeout=10))
+        assert refusal.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert counter(attacked, "peer-0", "refused") == before + 3
+    assert "mallory is not a peer" in events(attacked, "peer-0", "refused")[-1]["reason"]
+
+
+def a_peer_that_claims_to_be_another(attacked: Fleet) -> None:
+    frame = frame_of(attacked, sender=2, round=1)
+    before = counter(attacked, "peer-0", "bad_frames")
+    with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
+        assert put(connection, list(chunks(1, frame, life_of(attacked)))) is grpc.StatusCode.INVALID_ARGUMENT
+    assert counter(attacked, "peer-0", "bad_frames") == before + 1
+    assert "node 2 sent it, and node 1 did" in events(attacked, "peer-0", "bad frame")[-1]["reason"]
+
+
+def frame_of(fleet: Fleet, sender: int, round: int) -> bytes:
+    """A whole frame of this run, with the initial model in it."""
+    from gossamer.core import row_of
+    from gossamer.engines.block import Block
+
+    experiment = toml.read(toml.load(fleet.directory / "experiment.toml"))
+    task = experiment.load_task()
+    prepared = experiment.prepared(task)
+    block = Block(prepared, task, [sender], [prepared.shards(task)[sender]], task.initial_model(experiment.seed)[None])
+    codec = codec_for(prepared, task)
+    codec.run_id = group.run_id(fleet.group, experiment)
+    return codec.encode(row_of(block.outgoing(0)[0], 0), sender, round)
+
+
+def random_and_mutated_frames(attacked: Fleet) -> None:
+    rng, life = random.Random(0), life_of(attacked)
+    frame = frame_of(attacked, sender=1, round=2)
+    before = counter(attacked, "peer-0", "bad_frames")
+    hostile: list[list[bytes]] = [[], [b"x"], [rng.randbytes(50_000)], [ENVELOPE.pack(1, 5, life), b"123456"]]
+    hostile += [[ENVELOPE.pack(1, size, life), rng.randbytes(size)] for size in (0, 1, 35, 36, 500)]
+    for _ in range(30):
+        mutated = bytearray(frame)
+        mutated[rng.randrange(len(mutated))] ^= 1 << rng.randrange(8)
+        hostile.append(list(chunks(2, bytes(mutated), life)))
+    hostile += [list(chunks(2, frame[:cut], life)) for cut in (1, 40, len(frame) - 1)]
+    hostile.append(list(chunks(3, frame, life)))  # the envelope tells another round
+    hostile.append(list(chunks(2, frame + frame, life)))  # twice the same round
+    with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
+        codes = [put(connection, messages) for messages in hostile]
+        assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * len(hostile)
+        too_large = put(connection, [ENVELOPE.pack(1, 2**20, life), rng.randbytes(2**20)])
+        assert too_large in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
+    assert counter(attacked, "peer-0", "bad_frames") >= before + len(hostile)
+
+
+def a_header_of_ten_gigabytes(attacked: Fleet) -> None:
+    pid = attacked.pids["peer-0"]
+    before = resident_bytes(pid)
+    with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
+        for _ in range(20):
+            assert put(connection, [ENVELOPE.pack(1, 10 * 2**30, 0)]) is grpc.StatusCode.INVALID_ARGUMENT
+    lying = bytearray(frame_of(attacked, sender=1, round=2))
+    struct.pack_into("<I", lying, 24, 2**32 - 1)  # the frame's own length, too
+    with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
+        assert put(connection, list(chunks(2, bytes(lying), life_of(attacked)))) is grpc.StatusCode.INVALID_ARGUMENT
+    assert resident_bytes(pid) < before + 50e6
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def bytes_that_are_no_tls_at_all(attacked: Fleet) -> None:
+    rng = random.Random(1)
+    port = attacked.group.member("peer-0").port
+    for size in (1, 100, 100_000):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(rng.randbytes(size))
