@@ -49,6 +49,7 @@ class Price(NamedTuple):
 
 FLOAT, INT8 = Price(0.9, 3.7), Price(0.03, 0.2)
 NOTHING = Operations(0, 0)
+CHOCOS_COPIES = 3  # of a model on each node: its own, its replica, and the sum of the neighbours' replicas
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (RangeBatchNorm, nn.GroupNorm, nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -151,7 +152,7 @@ class Cost:
 
     layers: list[Layer]
     num_parameters: int
-    num_copies: float  # of the model that the algorithm keeps
+    num_copies: int  # of the model that the algorithm keeps
 
     def energy_mj(self, int8: bool, inference: bool = False) -> float:
         return sum(layer.energy_mj(int8, inference) for layer in self.layers)
@@ -174,7 +175,7 @@ class Cost:
         state = 4 * (self.num_copies + 2) * self.num_parameters + (self.num_parameters if int8 else 0)
         remembered = sum(_width(layer, int8) * layer.num_remembered for layer in self.layers)
         moving = max(_width(layer, int8) * (layer.num_inputs + layer.num_outputs) for layer in self.layers)
-        return int(state + remembered + moving)
+        return state + remembered + moving
 
     def inference_bytes(self, int8: bool) -> int:
         """The weights, and input and output of the layer where these are largest."""

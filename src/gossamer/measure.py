@@ -1,11 +1,12 @@
 """What a step really takes, and how long messages really are: measured beside the formulas of `cost`."""
 
-import ctypes
+import os
 from collections.abc import Callable
-from pathlib import Path
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from gossamer.algorithms import ALGORITHMS, DeepSqueeze
 from gossamer.compressors import Quantize
@@ -16,31 +17,18 @@ from gossamer.wire import Codec
 
 _ROWS = 4  # nodes whose messages are measured at once
 _ROUNDS = 16
-_MMAP_THRESHOLD = -3  # of mallopt
 
 
-def peak_bytes(step: Callable[[], object]) -> int | None:
-    """By how much the process grows in a step at most; None where the system does not tell. Linux tells."""
-    try:
-        allocator = ctypes.CDLL("libc.so.6")
-        allocator.mallopt(_MMAP_THRESHOLD, 1 << 16)  # whatever is larger goes back to the system when it is freed
-        step()  # what is made once is not the step's
-        allocator.malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
-        before = _status("VmHWM")
+def peak_bytes(step: Callable[[], object]) -> int:
+    """The most that torch holds at once of what it allocates in a step. It must leave nothing behind."""
+    step()  # what is made once is not the step's
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler tells of its start on standard error
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         step()
-        peak = _status("VmHWM") - before
-        allocator.mallopt(_MMAP_THRESHOLD, 1 << 25)  # where the allocator itself ends up after a while
-        return peak
-    except (OSError, AttributeError):
-        return None
-
-
-def _status(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"no {key}")
+    assert profiled.profiler is not None
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+    return max(held, default=0)
 
 
 def message_bytes(name: str, module: nn.Module, nodes: int) -> float:

@@ -55,9 +55,8 @@ def cost(
     """What training MODEL costs: operations, energy, memory and bytes, in float against eight bits."""
     import torch
 
-    from gossamer.algorithms.catalogue import entry
     from gossamer.console import print_result
-    from gossamer.cost import Cost, layers_of
+    from gossamer.cost import CHOCOS_COPIES, Cost, layers_of
 
     names = list(algorithms or COMPARED)
     _check(names)
@@ -66,9 +65,7 @@ def cost(
     shape, classes = _sizes(model, inputs, outputs)
     module = _built(model, settings, shape, classes)
     sample = _sample(model, shape, 1)
-    found = Cost(
-        layers_of(module, sample, batch), sum(p.numel() for p in module.parameters()), entry("choco").memory or 1
-    )
+    found = Cost(layers_of(module, sample, batch), sum(p.numel() for p in module.parameters()), CHOCOS_COPIES)
     result = {"model": model, "batch": batch, "inputs": list(shape), "outputs": classes, "parameters": 0}
     result |= _told(found) | _measured(module, _sample(model, shape, batch))
     result |= _traffic(module, names, nodes, ceil(samples / (batch * nodes)) * epochs)
@@ -153,7 +150,7 @@ def _told(found: "Cost") -> dict[str, Any]:
 
 
 def _measured(module: "nn.Module", batch: "Tensor") -> dict[str, Any]:
-    """The peak of a real step, with weights, gradients and nothing of an algorithm."""
+    """The peak of a real step: activations and gradients, and neither weights nor an algorithm's copies."""
     from gossamer.measure import peak_bytes
     from gossamer.models.low_precision import to_int8
 
@@ -161,11 +158,10 @@ def _measured(module: "nn.Module", batch: "Tensor") -> dict[str, Any]:
     for name, chosen in (("float", module), ("int8", to_int8(module))):
 
         def step(chosen: "nn.Module" = chosen) -> None:
-            chosen.zero_grad()
             chosen(batch).square().mean().backward()
+            chosen.zero_grad()
 
-        peak = peak_bytes(step)
-        result[f"memory_mb_{name}_measured"] = None if peak is None else peak / 1e6
+        result[f"measured_memory_mb_{name}"] = peak_bytes(step) / 1e6
     return result
 
 
@@ -208,6 +204,7 @@ def _tables(result: dict[str, Any], precision: str) -> "RenderableType":
         "energy of a step, mJ": "energy_mj",
         "energy of inference, mJ": "inference_energy_mj",
         "memory of training, MB": "memory_mb",
+        "memory of a step, measured, MB": "measured_memory_mb",
         "memory of inference, MB": "inference_memory_mb",
         "weights, MB": "weights_mb",
         "all sent by a node to one neighbour, GB": "gb",
@@ -216,9 +213,6 @@ def _tables(result: dict[str, Any], precision: str) -> "RenderableType":
         values = [result[f"{key}_{name}"] for name in shown]
         ratio = [f"{values[0] / values[1]:.1f}"] if both else []
         total.add_row(words, *(f"{value:,.2f}" for value in values), *ratio)
-    measured = [result[f"memory_mb_{name}_measured"] for name in shown]
-    if None not in measured:
-        total.add_row("memory of a step, MB, measured", *(f"{value:,.2f}" for value in measured))
     total.add_row("parameters", *[f"{result['parameters']:,}"] * len(shown))
     sent = table("a message to one neighbour", "algorithm", "bytes", "of 4 a parameter")
     for name, size in result["message_bytes"].items():
@@ -229,5 +223,5 @@ def _tables(result: dict[str, Any], precision: str) -> "RenderableType":
 NOTES = """\
 Energy: the formulas of Aketi et al. 2022 at Horowitz's prices, rounding at those of integers; at those of floats the
 ratio is {energy_ratio_with_rounding_in_float:.1f}. Memory of training: three copies of the model, as CHOCO keeps,
-gradient, momentum, and what the backward pass needs. Measured: what the process grows by in a step, without the copies.
+gradient, momentum, and what the backward pass needs. Measured: what torch holds of a real step, without the copies.
 GB: 4 bytes or 1 a parameter in each of {iterations:,} iterations. Messages: this project's encoder, frame included."""
