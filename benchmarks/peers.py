@@ -48,6 +48,7 @@ def main() -> None:
         fleet.wait(600 + arguments.rounds)
         rows = [read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names]
         results = [fleet.result(name) for name in fleet.names]
+    assert all(results), "a peer did not finish"
     seconds = max(sum(row["seconds"] for row in of[10:-1]) for of in rows)  # the last round tests the model
     sent = sum(result["bytes_out"] for result in results if result)
     messages = sum(result["messages_out"] for result in results if result)

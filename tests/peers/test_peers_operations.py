@@ -1,11 +1,14 @@
 """Running a group: shutting a peer out, letting one in, leaving, resuming, and the same everywhere."""
 
 import signal
+import socket
+import ssl
 from dataclasses import replace
 from pathlib import Path
 
 from harness import DIGITS, events, lines, results, until
 
+from gossamer.peers import keys
 from gossamer.peers.group import Group
 from gossamer.peers.show import compare
 from gossamer.peers.up import Fleet
@@ -72,3 +75,26 @@ def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(t
             assert [row["round"] for row in rows] == list(range(1, 31))
         if len(set(left)) == 1:  # all left after the same round, so that no message was missed
             assert compare(experiment, {"peers": results(fleet)})["verified"]
+
+
+def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_path: Path) -> None:
+    experiment = replace(DIGITS, nodes=3, rounds=25, local_steps=1, topology=Ring())
+
+    def shown(fleet: Fleet) -> object:
+        """The serial number of the certificate that peer-0 shows."""
+        context = ssl.create_default_context(cafile=str(fleet.keys / "ca.pem"))
+        context.load_cert_chain(fleet.keys / "peer-1.pem", fleet.keys / "peer-1.key")
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection(("127.0.0.1", fleet.group.member("peer-0").port), timeout=10) as connection:
+            with context.wrap_socket(connection, server_hostname="peer-0") as secured:
+                return (secured.getpeercert() or {})["serialNumber"]
+
+    with Fleet(experiment, tmp_path / "up", [*PACE, "--dead-after", "30"]) as fleet:
+        fleet.start()
+        until(lambda: fleet.last_round("peer-0").get("round", 0) >= 3)
+        before = shown(fleet)
+        keys.make(fleet.keys, ["peer-0"], renew=True)
+        fleet.send("peer-0", signal.SIGHUP)
+        until(lambda: shown(fleet) != before)
+        fleet.wait(60)
+        assert compare(experiment, {"peers": results(fleet)})["verified"]

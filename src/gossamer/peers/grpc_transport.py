@@ -42,6 +42,9 @@ CHANNEL_OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.enable_retries", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -167,7 +170,8 @@ class GrpcTransport:
         with self._lock:
             before, self.group = self.group.nodes, group
             renewed, self.credentials = credentials != self.credentials, credentials
-            self._server.renew(credentials)
+            if renewed:
+                self._server.renew(credentials)
             for node, member in before.items():
                 if renewed or group.nodes.get(node) != member:
                     channel = self._channels.pop(node, None)

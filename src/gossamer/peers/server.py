@@ -26,6 +26,9 @@ CALLS_A_PEER = 4  # at once
 PULL_SECONDS = 1.0  # between two whole states for the same peer
 SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.max_metadata_size", 8192),
     ("grpc.keepalive_time_ms", 3000),
@@ -55,9 +58,9 @@ class Server:
         self._calls: dict[int, int] = {}
         self._pulled: dict[int, float] = {}
         self._lock = threading.Lock()
-        self._configuration = _configuration(transport.credentials)
+        self._renewed: Any = None  # what to show from the next connection on, until gRPC has taken it up
         tls = grpc.dynamic_ssl_server_credentials(
-            self._configuration, lambda: self._configuration, require_client_authentication=True
+            _configuration(transport.credentials), self._take_renewed, require_client_authentication=True
         )
         handlers = {
             "Put": grpc.stream_unary_rpc_method_handler(self._put),
@@ -79,7 +82,14 @@ class Server:
 
     def renew(self, credentials: Credentials) -> None:
         """Show this certificate from the next connection on."""
-        self._configuration = _configuration(credentials)
+        with self._lock:
+            self._renewed = _configuration(credentials)
+
+    def _take_renewed(self) -> Any:
+        """None if nothing has changed: for every answer that is not, gRPC rebuilds its TLS context."""
+        with self._lock:
+            renewed, self._renewed = self._renewed, None
+        return renewed
 
     def close(self) -> None:
         self._server.stop(0.2).wait()
