@@ -14,6 +14,8 @@ from gossamer.algorithms import (
     AdPsgd,
     AllReduce,
     Choco,
+    ClippedGossip,
+    CoordinateMedian,
     DcdPsgd,
     DeepSqueeze,
     Dpsgd,
@@ -101,6 +103,9 @@ CASES = {
     "jwins-8-bit": Case(QuantizedJwins(), "little", steady=False),
     "jwins-4-bit": Case(QuantizedJwins(bits=4, bucket=16), "little", steady=False),
     "skew-scout": Case(SkewScout(every=2), "hull"),
+    "clipped-gossip": Case(ClippedGossip(), "hull"),
+    "clipped-gossip-fixed": Case(ClippedGossip(radius=0.5), "hull"),
+    "coordinate-median": Case(CoordinateMedian(), "range"),  # a median of differing data is not their mean
     "epidemic": Case(Epidemic(), "hull", DIRECTED),
     "ad-psgd": Case(AdPsgd(), "mean", {"topology": Redrawn(RandomMatching())}),
     "all-reduce": Case(AllReduce(), "mean", {"topology": FullyConnected()}),

@@ -70,6 +70,30 @@ def dpsgd(p: Problem) -> Matrix:
     return x
 
 
+def clipped_gossip(p: Problem, radius: float | None = None) -> Matrix:
+    x, n = p.x, len(p.x)
+    for w in p.weights:
+        x = p.descend(x)
+        z = x[None] - x[:, None]  # (i, j, D): from i to j
+        length = np.linalg.norm(z, axis=2) + np.eye(n)
+        near = [np.sort([length[i, j] for j in range(n) if j != i and w[i, j]]) for i in range(n)]
+        tau = np.array([radius or each[(len(each) - 1) // 2] for each in near])
+        x = x + np.einsum("ij,ij,ijd->id", w, np.minimum(1, tau[:, None] / length), z)
+    return x
+
+
+def clipped_gossip_fixed(p: Problem) -> Matrix:
+    return clipped_gossip(p, 0.5)
+
+
+def coordinate_median(p: Problem) -> Matrix:
+    x = p.x
+    for w in p.weights:
+        x = p.descend(x)
+        x = np.stack([np.median(x[row > 0], axis=0) for row in w])
+    return x
+
+
 def random_sampling(p: Problem) -> Matrix:
     x, (n, d) = p.x, p.x.shape
     for t, w in enumerate(p.weights):

@@ -107,6 +107,9 @@ ORACLES = {
     "jwins-push": oracles.jwins_push,
     "quasi-global-momentum": oracles.quasi_global_momentum,
     "skew-scout": oracles.skew_scout,
+    "clipped-gossip": oracles.clipped_gossip,
+    "clipped-gossip-fixed": oracles.clipped_gossip_fixed,
+    "coordinate-median": oracles.coordinate_median,
     "epidemic": oracles.epidemic,
     "ad-psgd": oracles.dpsgd,
     "all-reduce": oracles.dpsgd,
@@ -199,7 +202,7 @@ def test_push_sum_conserves_mass_over_a_thousand_rounds_of_a_changing_digraph(ca
     torch.testing.assert_close(x, x_before, rtol=0, atol=1e-5 * x_before.norm().item())
 
 
-@pytest.mark.parametrize("case", cases("hull"))
+@pytest.mark.parametrize("case", cases("hull", "range"))
 def test_an_exchange_takes_no_number_out_of_the_nodes_range(case: str) -> None:
     gossip = Gossip(case, some_models())
     in_wavelets = isinstance(gossip.algorithm, SkewScout) or getattr(gossip.algorithm, "wavelet", False)
@@ -233,7 +236,7 @@ def test_nodes_that_agree_stay_where_they_are(case: str) -> None:
     torch.testing.assert_close(gossip.run(3).models(), before, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("case", cases("mean", "hull", "mass"))
+@pytest.mark.parametrize("case", cases("mean", "hull", "mass", "range"))
 def test_nodes_come_to_agree(case: str) -> None:
     gossip = Gossip(case, some_models())
     before = gossip.models()

@@ -18,7 +18,7 @@ from gossamer.peers.up import Fleet
 from gossamer.recipes.digits import jwins_digits
 from gossamer.topologies import RandomRegular
 
-LONG = os.environ.get("GOSSAMER_TESTS") == "long"  # the full times, instead of ones that suit every change
+LONG = os.environ.get("GOSSAMER_TESTS") == "long"  # with full times, and what need not run at every change
 
 # Flat enough at its end that a point of accuracy means something.
 DIGITS = replace(

@@ -85,9 +85,12 @@ def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_
         context = ssl.create_default_context(cafile=str(fleet.keys / "ca.pem"))
         context.load_cert_chain(fleet.keys / "peer-1.pem", fleet.keys / "peer-1.key")
         context.set_alpn_protocols(["h2"])
-        with socket.create_connection(("127.0.0.1", fleet.group.member("peer-0").port), timeout=10) as connection:
-            with context.wrap_socket(connection, server_hostname="peer-0") as secured:
-                return (secured.getpeercert() or {})["serialNumber"]
+        address = "127.0.0.1", fleet.group.member("peer-0").port
+        with (
+            socket.create_connection(address, timeout=10) as connection,
+            context.wrap_socket(connection, server_hostname="peer-0") as secured,
+        ):
+            return (secured.getpeercert() or {})["serialNumber"]
 
     with Fleet(experiment, tmp_path / "up", [*PACE, "--dead-after", "30"]) as fleet:
         fleet.start()

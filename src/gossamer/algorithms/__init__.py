@@ -2,6 +2,8 @@
 
 from gossamer.algorithms.baselines import AdPsgd, AllReduce, Centralized, Epidemic, LocalOnly
 from gossamer.algorithms.choco import Choco
+from gossamer.algorithms.clipped_gossip import ClippedGossip
+from gossamer.algorithms.coordinate_median import CoordinateMedian
 from gossamer.algorithms.d2 import D2
 from gossamer.algorithms.dcd_psgd import DcdPsgd
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
@@ -36,6 +38,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "ecd-psgd": EcdPsgd,
     "gradient-tracking": GradientTracking,
     "skew-scout": SkewScout,
+    "clipped-gossip": ClippedGossip,
+    "coordinate-median": CoordinateMedian,
     "ad-psgd": AdPsgd,
     "epidemic": Epidemic,
     "all-reduce": AllReduce,
@@ -55,6 +59,8 @@ __all__ = [
     "AllReduce",
     "Centralized",
     "Choco",
+    "ClippedGossip",
+    "CoordinateMedian",
     "DcdPsgd",
     "DeepSqueeze",
     "Dpsgd",

@@ -22,6 +22,8 @@ PAPERS = {
     "ecd-psgd": "Tang et al., NeurIPS 2018",
     "gradient-tracking": "Pu and Nedic, 2018",
     "skew-scout": "after Hsieh et al., ICML 2020",
+    "clipped-gossip": "He et al., 2022",
+    "coordinate-median": "Yin et al., ICML 2018",
     "ad-psgd": "Lian et al., ICML 2018",
     "epidemic": "De Vos et al., NeurIPS 2023",
     "push-sum": "Kempe et al., FOCS 2003",

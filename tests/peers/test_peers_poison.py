@@ -1,0 +1,51 @@
+"""One peer sends poison: with robust aggregation the others still learn."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from harness import DIGITS, LONG, results
+
+from gossamer.algorithms import ClippedGossip, CoordinateMedian, Dpsgd
+from gossamer.core import Algorithm
+from gossamer.peers.up import Fleet
+from gossamer.topologies import RandomRegular
+
+
+def accuracy_beside_a_poisoner(algorithm: Algorithm, directory: Path) -> float:
+    """The mean of five honest peers after thirty rounds beside one that lies."""
+    experiment = replace(DIGITS, rounds=30, topology=RandomRegular(degree=4), algorithm=algorithm)
+    options = ["--deadline", "120", "--dead-after", "60"]
+    with Fleet(experiment, directory, options) as fleet:
+        liar, place = "peer-5", fleet.place("peer-5")
+        command = [
+            sys.executable,
+            str(Path(__file__).parent / "poisoner.py"),
+            "peer",
+            str(fleet.directory / "experiment.toml"),
+        ]
+        command += ["--me", liar, "--peers", str(place / "peers.toml"), "--certs", str(fleet.keys)]
+        command += ["--out", str(place), *options]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                fleet.start(*(name for name in fleet.names if name != liar))
+                fleet.wait(120)
+                process.wait(60)
+            finally:
+                process.kill()
+        found = results(fleet)
+    assert all(result["missing"] == 0 for result in found), "the poison did not arrive"
+    return sum(result["accuracy"] for result in found if result["name"] != liar) / 5
+
+
+@pytest.mark.parametrize("algorithm", [ClippedGossip(), CoordinateMedian()], ids=["clipped gossip", "median"])
+def test_beside_a_peer_that_sends_poison_the_others_learn(algorithm: Algorithm, tmp_path: Path) -> None:
+    assert accuracy_beside_a_poisoner(algorithm, tmp_path / "up") > 0.85
+
+
+@pytest.mark.skipif(not LONG, reason="GOSSAMER_TESTS=long runs it")
+def test_plain_averaging_does_not_survive_the_same_poison(tmp_path: Path) -> None:
+    """So that the test above can fail."""
+    assert accuracy_beside_a_poisoner(Dpsgd(), tmp_path / "up") < 0.6
