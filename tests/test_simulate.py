@@ -1,6 +1,9 @@
 """The simulator: what it counts, what it measures, and what it says when something breaks."""
 
 import json
+import platform
+import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -241,3 +244,22 @@ def test_runs_are_told_apart_by_as_little_as_does() -> None:
         "jwins (budget 0.1)",
         "jwins (budget 0.2)",
     ]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's")
+def test_freed_memory_is_kept() -> None:
+    script = """
+import torch
+from gossamer.engines.allocator import keep_freed_memory
+def faults():
+    return int(open("/proc/self/stat").read().rsplit(")", 1)[1].split()[7])
+torch.set_num_threads(1)
+assert keep_freed_memory()
+for turn in range(30):
+    if turn == 10:
+        before = faults()
+    torch.ones(1 << 22).sum()
+assert faults() - before < 1000, "each turn takes 4096 pages, if they are new"
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -30,6 +30,16 @@ class Simulation:
     """An experiment under way. `step` runs a round and returns its metrics; close it, or use it in a `with`."""
 
     def __init__(self, experiment: Experiment, workers: int | None = None):
+        self._workers: Workers | None = None  # started with the first round, after a resume has set the state
+        self._torch_before = torch.get_num_threads(), torch.get_rng_state()
+        torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
+        try:
+            self._prepare(experiment, workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, experiment: Experiment, workers: int | None) -> None:
         self.task: Task = experiment.load_task()
         self.experiment = experiment = experiment.prepared(self.task)
         self._shards = experiment.shards(self.task)
@@ -41,9 +51,6 @@ class Simulation:
         self._board = Board.of(experiment, self.task)
         self._num_workers = min(workers or default_workers(), experiment.nodes)
         self._last: tuple[Links, Again]  # what the last round sent
-        self._workers: Workers | None = None  # started with the first round, after a resume has set the state
-        self._torch_before = torch.get_num_threads(), torch.get_rng_state()
-        torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
 
     def __enter__(self) -> "Simulation":
         return self

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import torch
 
+from gossamer.engines.allocator import keep_freed_memory
 from gossamer.engines.block import NodeError
 
 
@@ -96,6 +97,7 @@ def _serve(host: Host, connection: Connection, inherited: Sequence[Connection]) 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole group; the parent decides, and ends the pipe
     torch.set_num_threads(1)
+    keep_freed_memory()
     while True:
         try:
             stage, round = json.loads(connection.recv_bytes())
