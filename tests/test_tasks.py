@@ -2,6 +2,7 @@ import copy
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -305,3 +306,26 @@ def test_every_epoch_takes_every_sample_once_in_a_new_order() -> None:
     assert len({tuple(epoch) for epoch in drawn}) == 6
     assert batches.at(3).tolist() == drawn.reshape(-1)[12:16].tolist()
     assert len(Batches(samples, 25, seed=1, node=2).at(7)) == 25
+
+
+class Watching(nn.Linear):
+    """Notes where it is computed."""
+
+    seen: ClassVar[list] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append((x.device.type, self.weight.device.type))
+        return super().forward(x)
+
+
+def test_gradients_are_computed_on_the_device_and_brought_back() -> None:
+    """On torch's device without memory, where all is computed but nothing can be fetched from at the end."""
+    Watching.seen.clear()
+    net = nn.Sequential(Watching(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    task = small_task(net).on("meta")
+    rows, buffers = small_task(net).initial_model(0).repeat(2, 1), small_task(net).buffers.repeat(2, 1)
+    with pytest.raises(NotImplementedError, match="out of meta tensor"):
+        task.gradient(rows, [np.arange(4)] * 2, [0, 0], buffers)
+    assert Watching.seen == [("meta", "meta")] * 2
+    with pytest.raises(ValueError, match="cannot use here"):
+        task.on("nowhere")
