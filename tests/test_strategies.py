@@ -1,6 +1,7 @@
 """Gradients of many small models at once are those of one after the other, and the same in any number of processes."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ from torch import nn
 import gossamer
 from gossamer import Experiment
 from gossamer.algorithms import Choco, Dpsgd, Jwins, LocalOnly, RandomSampling
-from gossamer.core import Algorithm
+from gossamer.core import Algorithm, Round
 from gossamer.engines.simulate import split
 from gossamer.experiment import ExperimentError
 from gossamer.faults import Faults
 from gossamer.models import MatrixFactorization
+from gossamer.optimizer import Optimizer
 from gossamer.tasks import Digits, Supervised, strategies
 from gossamer.topologies import RandomRegular
 
@@ -75,12 +77,27 @@ def test_gradients_of_many_rows_at_once_are_those_of_one_after_the_other(name: s
 @pytest.mark.parametrize("faults", [Faults(), Faults(down=((1, 2, 3),))], ids=["", "a node down"])
 def test_steps_in_place_are_those_of_rows_within_rounding(algorithm: Algorithm, faults: Faults) -> None:
     topology = RandomRegular(degree=2)
-    experiment = Experiment(nodes=8, rounds=4, task=ratings(), algorithm=algorithm, topology=topology)
-    if not isinstance(algorithm, Choco):
-        experiment = replace(experiment, faults=faults)
+    experiment = Experiment(nodes=8, rounds=4, task=ratings(), algorithm=algorithm, topology=topology, faults=faults)
     fast, slow = (gossamer.simulate(replace(experiment, strategy=strategy), workers=1) for strategy in ("auto", "rows"))
     assert (fast.result["strategy"], slow.result["strategy"]) == ("batched", "rows")
     torch.testing.assert_close(fast.models, slow.models, rtol=1e-4, atol=1e-5)
+
+
+@dataclass(frozen=True)
+class Halved(Dpsgd):
+    """Takes steps half as long."""
+
+    def local_step(self, state: Any, gradient: torch.Tensor, round: Round) -> Any:
+        return super().local_step(state, gradient / 2, round)
+
+
+def test_a_subclass_with_steps_of_its_own_takes_them() -> None:
+    experiment = Experiment(nodes=4, rounds=2, task=ratings(), topology=RandomRegular(degree=2))
+    runs = [
+        gossamer.simulate(replace(experiment, algorithm=algorithm, optimizer=Optimizer(rate)), workers=1)
+        for algorithm, rate in ((Halved(), 0.2), (Dpsgd(), 0.1))
+    ]
+    torch.testing.assert_close(runs[0].models, runs[1].models, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["a chain", "a normed net", "matrix factorization"])

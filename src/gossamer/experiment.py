@@ -116,8 +116,8 @@ class Experiment:
         with section("task"):
             task = self.task.load()
         if not isinstance(task, Supervised):
-            held_out = self.evaluation.validation
-            for key, given in (("device", self.device), ("strategy", self.strategy), ("validation", held_out)):
+            settings = ("device", self.device), ("strategy", self.strategy)
+            for key, given in (*settings, ("evaluation.validation", self.evaluation.validation)):
                 if given not in ("cpu", "auto", "rows", 0):
                     raise ExperimentError(f"{key}: {given} was given, and task {named(self.task)} has no choice of it")
             return task

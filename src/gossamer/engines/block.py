@@ -108,7 +108,11 @@ class Block:
     @cached_property
     def _descends(self) -> bool:
         """Are steps taken in place? Where a minibatch touches few parameters, that saves going through all of them."""
-        return self.algorithm.steps_plainly and isinstance(self.task, Supervised) and self.task.descends
+        owners = [
+            next(c for c in type(self.algorithm).__mro__ if name in vars(c)) for name in ("steps_plainly", "local_step")
+        ]
+        plainly = self.algorithm.steps_plainly and owners[0] is owners[1]  # a subclass may have steps of its own
+        return plainly and isinstance(self.task, Supervised) and self.task.descends
 
     def _with_model_of_its_own(self, up: Tensor | None) -> State:
         """The state with an x that may be changed in place, because nothing else refers to it."""
