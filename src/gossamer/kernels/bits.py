@@ -144,6 +144,16 @@ def ones_in_all(words: Words) -> int:
 
 
 @njit(cache=True)
+def all_sent(words: Words, width: int) -> bool:
+    """Whether all of the first `width` bits of a packed mask are ones; most masks are told by their first word."""
+    whole = width >> 6
+    for i in range(whole):
+        if words[i] != ~u64(0):
+            return False
+    return width & 63 == 0 or words[whole] == (u64(1) << u64(width & 63)) - u64(1)
+
+
+@njit(cache=True)
 def peek(buffer: Bytes, bit: int) -> Any:
     """The bits of a stream from position `bit` on, 57 of them or more, the first one lowest."""
     return load64(buffer, bit >> 3) >> u64(bit & 7)

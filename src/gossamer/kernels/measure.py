@@ -16,11 +16,11 @@ from gossamer.kernels.bits import (
     Bytes,
     Positions,
     Words,
+    all_sent,
     i64,
     leading_zeros,
     nonzero16,
     ones_in,
-    ones_in_all,
     trailing_zeros,
     u64,
 )
@@ -30,6 +30,11 @@ ALL_QUARTERS = u64(0xFFFFFFFF)
 FIELDS = 9  # the Elias-gamma bits of gaps up to a block's length, and the sums of gap >> r for r = 1 .. 8
 SHIFTS = (0, 11, 20, 28, 35, 41, 46, 50, 53)  # where each field starts
 WIDTHS = (11, 9, 8, 7, 6, 5, 4, 3, 2)  # its bits: the sums over a block fit, and a first gap that is a block longer
+# Two words hold the fields of several blocks, every second one each, so that a field has the room of its neighbour too.
+ROOMS = (20, 17, 15, 13, 11, 9, 7, 14, 11)
+EVENS = u64(sum((1 << WIDTHS[r]) - 1 << SHIFTS[r] for r in range(0, FIELDS, 2)))
+ODDS = u64(sum((1 << WIDTHS[r]) - 1 << SHIFTS[r] for r in range(1, FIELDS, 2)))
+TOGETHER = 8  # blocks: 8 * (2^4 - 1) fits the 7 bits of the seventh field, and the others have more room
 MAX_RICE = 24
 TAG_ALL, TAG_GAMMA, TAG_BLOCKS, TAG_RANGE, TAG_RICE = 0, 1, 2, 3, 32  # TAG_RICE + r
 
@@ -111,19 +116,20 @@ def _choose(sums: Any, num_gaps: int, length: int, inverted: bool, before: int) 
 
 
 @njit(cache=True, inline="always")
-def _add_fields(sums: Any, gap: int, rice_bits: Positions) -> Any:
-    """Add to the sums of Rice the fields of a block and a gap of any length before it; returns bits by Elias-gamma."""
-    gamma_bits = 0
-    if gap < CROSSING.size:
-        sums += CROSSING[u64(gap)]
-        rice_bits[FIELDS] += gap >> FIELDS
-    else:
-        gamma_bits = 127 - 2 * leading_zeros(u64(gap + 1))
-        for r in range(1, MAX_RICE + 1):
-            rice_bits[r] += gap >> r
-    for r in range(1, FIELDS):
-        rice_bits[r] += _field(sums, r)
-    return gamma_bits + _field(sums, 0)
+def _add_long(gap: int, rice_bits: Positions) -> Any:
+    """Add a gap longer than a block to the sums of Rice; returns its bits by Elias-gamma."""
+    for r in range(1, MAX_RICE + 1):
+        rice_bits[r] += gap >> r
+    return 127 - 2 * leading_zeros(u64(gap + 1))
+
+
+@njit(cache=True, inline="always")
+def _add_fields(evens: Any, odds: Any, rice_bits: Positions) -> None:
+    """Add the fields of several blocks to the sums: bits by Elias-gamma to the first, those of Rice to the others."""
+    for r in range(0, FIELDS, 2):
+        rice_bits[r] += i64((evens >> u64(SHIFTS[r])) & u64((1 << ROOMS[r]) - 1))
+    for r in range(1, FIELDS, 2):
+        rice_bits[r] += i64((odds >> u64(SHIFTS[r])) & u64((1 << ROOMS[r]) - 1))
 
 
 @njit(cache=True)
@@ -135,6 +141,7 @@ def measure(
     modes, one a block, and rice_bits, one for each r from 0 on, are filled.
     """
     count, gamma_bits, block_bits = 0, 0, 0
+    evens, odds = u64(0), u64(0)
     carried = 0  # zeros since the last one of the blocks before
     before = EMPTY
     rice_bits[:] = 0
@@ -142,6 +149,9 @@ def measure(
     zeros = np.empty(8, np.uint64)  # of a block, as ones
     zero_quarters = zeros.view(np.uint16)
     for block in range(modes.size):
+        if block % TOGETHER == 0:
+            _add_fields(evens, odds, rice_bits)
+            evens, odds = u64(0), u64(0)
         start, length = block * BLOCK, min(BLOCK, width - block * BLOCK)
         num_ones = 0
         for i in range(start >> 6, (start >> 6) + 8):
@@ -156,7 +166,14 @@ def measure(
         sums, first, last = _gap_sums(words, quarters, start >> 6, inside)
         gap = carried + first  # the first gap reaches back into the blocks before
         carried = last - (BLOCK - length)
-        gamma_bits += _add_fields(sums, gap, rice_bits)
+        whole = sums
+        if gap < CROSSING.size:
+            whole += CROSSING[u64(gap)]
+            rice_bits[FIELDS] += gap >> FIELDS
+        else:
+            gamma_bits += _add_long(gap, rice_bits)
+        evens += whole & EVENS
+        odds += whole & ODDS
         if num_ones == length:
             block_bits += 1 if before == FULL else 5
             before = FULL
@@ -172,6 +189,8 @@ def measure(
         before, bits = _choose(sums, num_gaps, length, inverted, before)
         block_bits += bits
         modes[block] = before
+    _add_fields(evens, odds, rice_bits)
+    gamma_bits += rice_bits[0]
     rice_bits[0] = width - carried - count
     for r in range(MAX_RICE + 1):
         rice_bits[r] += count * (1 + r)
@@ -192,7 +211,7 @@ def varint_bytes(number: int) -> int:
 def plan_indices(words: Words, width: int, inside: NDArray[np.uint32]) -> tuple[int, int, int, Bytes]:
     """The tag of the shortest coding of a mask, its ones, the coding's bytes without the tag, and its block modes."""
     modes = np.empty((width + BLOCK - 1) // BLOCK, np.uint8)
-    if ones_in_all(words) == width:
+    if all_sent(words, width):
         return TAG_ALL, width, 0, modes
     rice_bits = np.empty(MAX_RICE + 1, np.int64)
     count, gamma_bits, block_bits = measure(words, width, modes, rice_bits, inside)

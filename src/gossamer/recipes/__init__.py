@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gossamer.experiment import Experiment
+from gossamer.recipes.cifar10 import cifar10_first, reference_16
 from gossamer.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits, silk_digits
 from gossamer.recipes.directed import scsp_ring, sgp_ring, sparse_push_ring
 from gossamer.recipes.jwins import jwins_celeba, jwins_cifar10, jwins_femnist, jwins_movielens, jwins_shakespeare
@@ -22,6 +23,8 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "sparse-push-ring": sparse_push_ring,
     "scsp-ring": scsp_ring,
     "jwins-cifar10": jwins_cifar10,
+    "cifar10-first": cifar10_first,
+    "reference-16": reference_16,
     "jwins-movielens": jwins_movielens,
     "jwins-shakespeare": jwins_shakespeare,
     "jwins-femnist": jwins_femnist,
