@@ -21,57 +21,46 @@ Levels = NDArray[np.int16]
 
 
 @njit(cache=True)
-def count_bytes(numbers: Any, mask: Words, shift: Any, offset: int, count: int, counts: Counts) -> Any:
-    """Histogram of (number >> shift) + offset, modulo 256, of the `count` numbers under a packed mask.
-
-    Returns the bits that are set in any number + offset: whether all are in the histogram's range can be told by them.
-    """
+def count_bytes(numbers: Any, mask: Words, shift: Any, offset: int, count: int, counts: Counts) -> None:
+    """Histogram of (number >> shift) + offset, modulo 256, of the `count` numbers under a packed mask."""
     lanes = np.zeros(1024, np.int32)  # four histograms, so that equal neighbours do not wait for each other
     if 4 * count < numbers.size:
-        used = _count_few(numbers, mask, shift, u64(offset), count, lanes)
+        _count_few(numbers, mask, shift, count, lanes)
     else:
-        used = _count_many(numbers, mask, shift, u64(offset), lanes)
+        _count_many(numbers, mask, shift, lanes)
     for i in range(256):
         counts[(i + offset) & 255] = lanes[i] + lanes[256 + i] + lanes[512 + i] + lanes[768 + i]
-    return used
 
 
 @njit(cache=True, inline="always")
-def _count4(a: Any, b: Any, c: Any, d: Any, shift: Any, offset: Any, lanes: NDArray[np.int32]) -> Any:
+def _count4(a: Any, b: Any, c: Any, d: Any, shift: Any, lanes: NDArray[np.int32]) -> None:
     lanes[(u64(a) >> shift) & u64(255)] += 1
     lanes[((u64(b) >> shift) & u64(255)) + u64(256)] += 1
     lanes[((u64(c) >> shift) & u64(255)) + u64(512)] += 1
     lanes[((u64(d) >> shift) & u64(255)) + u64(768)] += 1
-    return (u64(a) + offset) | (u64(b) + offset) | (u64(c) + offset) | (u64(d) + offset)
 
 
 @njit(cache=True)
-def _count_few(numbers: Any, mask: Words, shift: Any, offset: Any, count: int, lanes: NDArray[np.int32]) -> Any:
+def _count_few(numbers: Any, mask: Words, shift: Any, count: int, lanes: NDArray[np.int32]) -> None:
     """List the places first: where few are taken, their number differs most from word to word."""
     places = np.empty(count + 8, np.uint32)
     places_of(mask, places)
-    used = u64(0)
     for i in range(0, count - 3, 4):
         a, b = u64(places[u64(i)]), u64(places[u64(i + 1)])
         c, d = u64(places[u64(i + 2)]), u64(places[u64(i + 3)])
-        used |= _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, offset, lanes)
+        _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, lanes)
     for i in range(count & ~3, count):
-        number = u64(numbers[u64(places[i])])
-        used |= number + offset
-        lanes[(number >> shift) & u64(255)] += 1
-    return used
+        lanes[(u64(numbers[u64(places[i])]) >> shift) & u64(255)] += 1
 
 
 @njit(cache=True)
-def _count_many(numbers: Any, mask: Words, shift: Any, offset: Any, lanes: NDArray[np.int32]) -> Any:
-    used = u64(0)
+def _count_many(numbers: Any, mask: Words, shift: Any, lanes: NDArray[np.int32]) -> None:
     for i in range(mask.size):
         word, first = mask[i], u64(64 * i)
         if word == ALL_ONES:
             for j in range(0, 64, 4):
-                a = first + u64(j)
-                b, c, d = a + u64(1), a + u64(2), a + u64(3)
-                used |= _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, offset, lanes)
+                k = first + u64(j)
+                _count4(numbers[k], numbers[k + u64(1)], numbers[k + u64(2)], numbers[k + u64(3)], shift, lanes)
             continue
         num_ones = ones_in(word)
         for _ in range(num_ones >> 2):
@@ -83,13 +72,11 @@ def _count_many(numbers: Any, mask: Words, shift: Any, offset: Any, lanes: NDArr
             word &= word - u64(1)
             d = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            used |= _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, offset, lanes)
+            _count4(numbers[a], numbers[b], numbers[c], numbers[d], shift, lanes)
         for _ in range(num_ones & 3):
             a = first + u64(trailing_zeros(word))
             word &= word - u64(1)
-            used |= u64(numbers[a]) + offset
             lanes[(u64(numbers[a]) >> shift) & u64(255)] += 1
-    return used
 
 
 @njit(cache=True)
@@ -217,14 +204,28 @@ def plan_levels(levels: Levels, mask: Words, num_bits: int, count: int) -> tuple
 
 
 @njit(cache=True)
+def _all_fit(levels: Levels, num_bits: int) -> Any:
+    """Whether integers have at most so many bits, 4 at a time: then all above them are like the highest of them."""
+    changes = u64(0)
+    for i in range(0, levels.size - 3, 4):
+        four = load64(levels, i)
+        changes |= four ^ (four << u64(1))
+    for i in range(levels.size & ~3, levels.size):
+        changes |= u64(i64(levels[i]) ^ (i64(levels[i]) << 1)) & u64(0xFFFF)
+    above = u64(0xFFFF) >> u64(num_bits) << u64(num_bits)
+    return changes & (above * u64(0x0001000100010001)) == 0
+
+
+@njit(cache=True)
 def level_bytes(levels: Levels, mask: Words, num_bits: int, count: int) -> Any:
-    """Bytes of the integers under a mask, coded, as `plan_levels` finds them; -1 if one has too many bits."""
+    """Bytes of the integers under a mask, coded, as `plan_levels` finds them; -1 if an integer, sent or not, is too
+    large, so that the plan has to be asked."""
     if num_bits <= 4:  # several make a symbol
         num_bytes, _, _, _, fits = plan_levels(levels, mask, num_bits, count)
         return num_bytes if fits else -1
-    counts = np.empty(256, np.int64)
-    used = count_bytes(levels.view(np.uint16), mask, u64(0), 1 << (num_bits - 1), count, counts)
-    if (used & u64(0xFFFF)) >> u64(num_bits) != 0:  # negative numbers leave a carry above their 16 bits
+    if not _all_fit(levels, num_bits):
         return -1
+    counts = np.empty(256, np.int64)
+    count_bytes(levels.view(np.uint16), mask, u64(0), 1 << (num_bits - 1), count, counts)
     _, num_bytes = code_histogram(counts)
     return num_bytes
