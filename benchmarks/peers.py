@@ -50,6 +50,7 @@ def main() -> None:
         results = [fleet.result(name) for name in fleet.names]
     assert all(results), "a peer did not finish"
     seconds = max(sum(row["seconds"] for row in of[10:-1]) for of in rows)  # the last round tests the model
+    cpu_seconds = sum(row["cpu_seconds"] for of in rows for row in of[10:-1])
     sent = sum(result["bytes_out"] for result in results if result)
     messages = sum(result["messages_out"] for result in results if result)
     print(
@@ -57,6 +58,7 @@ def main() -> None:
             {
                 "peers": arguments.peers,
                 "rounds_a_second": round((arguments.rounds - 11) / seconds, 2),
+                "cpu_seconds_a_round": round(cpu_seconds / (arguments.rounds - 11), 3),
                 "message_bytes": round(sent / messages),
                 "messages": messages,
                 "lost": sum(result["lost_out"] for result in results if result),

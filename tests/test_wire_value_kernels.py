@@ -56,6 +56,23 @@ def test_symbols_are_coded_and_read_as_by_the_twin(counts, count, seed):
         assert huffman.read_symbols(padded(data), 0, len(data) - 1, lengths, again) == -1
 
 
+@settings(max_examples=20, deadline=None)
+@given(histograms(), st.integers(huffman.WORTH_SEVERAL - 1, huffman.WORTH_SEVERAL + 100), seeds)
+def test_many_symbols_are_read_several_at_a_time_to_the_last_one(counts, count, seed):
+    if np.count_nonzero(counts) < 2:
+        counts[[3, 200]] += 1
+    lengths, _ = huffman.code_histogram(counts)
+    found = np.random.default_rng(seed).choice(256, count, p=counts / counts.sum()).astype(np.uint8)
+    out = np.zeros(2 * count + PADDING, np.uint8)
+    end = huffman.write_symbols(found, lengths, out, 0)
+    again = np.zeros(count + 8, np.uint8)  # nothing may be written behind the last one
+    assert huffman.read_symbols(out, 0, end, lengths, again[:count]) == end
+    np.testing.assert_array_equal(again[:count], found)
+    assert not again[count:].any()
+    for cut in (end - 1, end // 2, 0):
+        assert huffman.read_symbols(out, 0, cut, lengths, again[:count]) == -1
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=40))
 def test_no_table_is_taken_whose_codes_are_not_a_full_set(data):

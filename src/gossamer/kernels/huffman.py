@@ -16,11 +16,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.kernels.bits import Bytes, i64, peek, put, u64
+from gossamer.kernels.bits import Bytes, i64, peek, put, store64, u64
 
 MAX_LENGTH = 12
 BEFORE_FIRST = 8
 MANY = 64
+AT_ONCE = 6  # symbols that one look into a table may show
+WORTH_SEVERAL = 4096  # symbols, for which such a table is worth its making
 NEVER = 1 << 62  # heavier than anything that is still to be joined
 
 Counts = NDArray[np.int64]
@@ -204,36 +206,62 @@ def write_symbols(symbols: Bytes, lengths: Bytes, out: Bytes, at: int) -> int:
 
 
 @njit(cache=True)
-def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Bytes) -> int:
-    """Fill in the symbols, given a table that `read_table` found right; the byte behind, or -1 if they do not end."""
+def _next_symbols(lengths: Bytes) -> NDArray[np.uint16]:
+    """For all that the next bits may be, as many as the longest code has, a symbol and above it its code's length."""
     codes = _codes(lengths)
     longest = 0
     for symbol in range(256):
         longest = max(longest, i64(lengths[symbol]))
-    table = np.empty(1 << longest, np.uint16)  # for all that the next bits may be, a symbol and its code's length
+    table = np.empty(1 << longest, np.uint16)
     for symbol in range(256):
         length = i64(lengths[symbol])
         if length > 0:
             for entry in range(i64(codes[symbol]), 1 << longest, 1 << length):
                 table[entry] = symbol << 4 | length
-    mask = u64((1 << longest) - 1)
-    bit, limit = 8 * at, 8 * end
-    whole = symbols.size - symbols.size % 4
-    for i in range(0, whole, 4):  # four codes have at most 48 bits, and one look shows 57
-        if bit > limit:
-            return -1
-        word = peek(buffer, bit)
-        used = u64(0)
-        for j in range(4):
-            entry = table[(word >> used) & mask]
-            symbols[i + j] = entry >> 4
-            used += u64(entry & 15)
-        bit += i64(used)
-    for i in range(whole, symbols.size):
+    return table
+
+
+@njit(cache=True)
+def _next_several(table: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """For all that the next MAX_LENGTH bits may be, the whole symbols in them, at most AT_ONCE, a byte each; then a
+    byte that tells how many, and one that tells their bits."""
+    several = np.empty(1 << MAX_LENGTH, np.uint64)
+    for window in range(1 << MAX_LENGTH):
+        found, num_found, used = u64(0), 0, 0
+        while num_found < AT_ONCE:
+            entry = i64(table[(window >> used) & (table.size - 1)])
+            if used + (entry & 15) > MAX_LENGTH:
+                break
+            found |= u64(entry >> 4) << u64(8 * num_found)
+            used += entry & 15
+            num_found += 1
+        several[window] = found | (u64(num_found) << u64(48)) | (u64(used) << u64(56))
+    return several
+
+
+@njit(cache=True)
+def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Bytes) -> int:
+    """Fill in the symbols, given a table that `read_table` found right; the byte behind, or -1 if they do not end."""
+    table = _next_symbols(lengths)
+    bit, limit, i = 8 * at, 8 * end, 0
+    if symbols.size >= WORTH_SEVERAL:
+        several, window = _next_several(table), u64((1 << MAX_LENGTH) - 1)
+        while i < symbols.size - 4 * AT_ONCE - 8:  # every look stores 8 bytes
+            if bit > limit:
+                return -1
+            word, used = peek(buffer, bit), u64(0)
+            for _ in range(4):  # of 12 bits each: one look into the buffer shows 57
+                found = several[(word >> used) & window]
+                store64(symbols, i, found)
+                i += i64((found >> u64(48)) & u64(255))
+                used += found >> u64(56)
+            bit += i64(used)
+    mask = u64(table.size - 1)
+    for j in range(i, symbols.size):
         if bit > limit:
             return -1
         entry = table[peek(buffer, bit) & mask]
-        symbols[i] = entry >> 4
+        symbols[j] = entry >> 4
         bit += i64(entry & 15)
     return (bit + 7) >> 3 if bit <= limit else -1
 

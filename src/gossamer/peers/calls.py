@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import NamedTuple
 
-CHUNK = 256 * 1024
+CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
 ENVELOPE = struct.Struct("<IQI")  # round, bytes of the delivery, the life of the receiver that it is for
 _BEAT = struct.Struct("<IIBdI")
 
@@ -42,13 +42,12 @@ class Beat(NamedTuple):
         return cls(round, settled, bool(running), clock, life)
 
 
-def pieces(content: bytes) -> Iterator[bytes]:
-    view = memoryview(content)
+def pieces(content: bytes | memoryview) -> Iterator[bytes]:
     for start in range(0, len(content), CHUNK):
-        yield bytes(view[start : start + CHUNK])
+        yield bytes(content[start : start + CHUNK])
 
 
 def chunks(round: int, frames: bytes, life: int) -> Iterator[bytes]:
-    """A delivery as Put takes it."""
-    yield ENVELOPE.pack(round, len(frames), life)
-    yield from pieces(frames)
+    """A delivery as Put takes it: an envelope and, from the same message on, the frames."""
+    yield ENVELOPE.pack(round, len(frames), life) + frames[:CHUNK]
+    yield from pieces(memoryview(frames)[CHUNK:])

@@ -12,6 +12,7 @@ A node that no peer is listed for counts as one that is down; a peer listed late
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +49,7 @@ class Group:
     run: str
     members: dict[str, Member]
 
-    @property
+    @cached_property
     def nodes(self) -> dict[int, Member]:
         return {member.node: member for member in self.members.values()}
 

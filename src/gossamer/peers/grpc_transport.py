@@ -7,7 +7,7 @@ state. Who calls is known from the certificate, and checked in every call agains
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -239,8 +239,7 @@ class GrpcTransport:
     def _send(self, node: int, round: int, frames: bytes, life: int, until: float) -> Outcome:
         seconds = until - time.monotonic()
         try:
-            call = self._channel(node).stream_unary("/gossamer.Peer/Put")
-            future = call.future(chunks(round, frames, life), timeout=max(0.1, seconds))
+            future = self._call_put(node, chunks(round, frames, life), len(frames), max(0.1, seconds))
         except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
             return Outcome.AGAIN
         while True:
@@ -254,6 +253,12 @@ class GrpcTransport:
                     return Outcome.AGAIN
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 return self._after_failure(node, error)
+
+    def _call_put(self, node: int, delivery: Iterator[bytes], num_bytes: int, seconds: float) -> Any:
+        """A stream of one message is, to the other end, what a single message is, and costs a thread more here."""
+        if num_bytes > CHUNK:
+            return self._channel(node).stream_unary("/gossamer.Peer/Put").future(delivery, timeout=seconds)
+        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(next(delivery), timeout=seconds)
 
     def _after_verdict(self, node: int, verdict: bytes) -> Outcome:
         if verdict[:1] == Verdicts.ANEW and len(verdict) == 5:

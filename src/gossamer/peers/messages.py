@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gossamer.core import Message, Part, PartSpec
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.peers.arrivals import Entry
 from gossamer.wire import WireError
-from gossamer.wire.frame import HEADER, OVERHEAD, open_frame
+from gossamer.wire.frame import HEADER, OVERHEAD, check_frame
 
 
 def most_bytes(parts: Mapping[str, PartSpec], num_parameters: int) -> int:
@@ -25,10 +26,10 @@ def split(delivery: bytes, sender: int, round: int, run_id: int, schemas: frozen
         if len(delivery) - at < OVERHEAD:
             raise WireError(f"{len(delivery) - at} bytes are left over behind the last frame.")
         *_, schema, who, when, length = HEADER.unpack_from(delivery, at)
-        frame = delivery[at : at + OVERHEAD + length]
+        frame = delivery[at : at + OVERHEAD + length]  # a delivery of one frame is not copied
         if schema not in schemas:
             raise WireError("The frame's parts are not those of this algorithm and model.")
-        open_frame(frame, run_id, schema)
+        check_frame(frame, run_id, schema)
         if who != sender:
             raise WireError(f"The frame says that node {who} sent it, and node {sender} did.")
         frames.append(frame)
@@ -37,6 +38,24 @@ def split(delivery: bytes, sender: int, round: int, run_id: int, schemas: frozen
     if not frames or rounds[-1] != round or sorted(set(rounds)) != rounds:
         raise WireError(f"A delivery of round {round} holds frames of rounds {rounds}.")
     return tuple(frames)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Are there no infinities, and nothing that is no number? Both survive in the least or the largest."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(values))).all())
+
+
+def as_heard(message: Message, parts: Mapping[str, PartSpec]) -> Message:
+    """What decoding its own frame would give a node: where everything is sent of an indexed part, all is marked."""
+    heard: Message = {}
+    for name, spec in parts.items():
+        values, sent, quantized = message[name]
+        if spec.like is not None:
+            sent = heard[spec.like].sent
+        elif sent is None and spec.indexed:
+            sent = torch.ones(values.shape, dtype=torch.bool)
+        heard[name] = Part(values, sent, quantized)
+    return heard
 
 
 def inbox_of(entries: list[Entry], messages: Mapping[tuple[int, int], Message], me: int) -> BlockInbox:

@@ -163,7 +163,7 @@ class Node:
     def _say(self, message: Message, t: int) -> tuple[Payload, Message]:
         """What each receiver is to be told, and what the node itself makes of it."""
         frame = self.codec.encode(message, self.me, t)
-        own = self.listener.take([frame])[2]
+        own = self.listener.hear(self.me, t, messages.as_heard(message, self.experiment.algorithm.parts))
         with self._speaking:
             said = self._said[t] = self.speaker.say(frame)
             self._said.pop(t - ROUNDS_REMEMBERED, None)
@@ -214,7 +214,7 @@ class Node:
     def _heard(self, delivery: Arrived) -> Message:
         message = self.listener.take(delivery.frames)[2]
         for name, part in message.items():
-            if not torch.isfinite(part.values).all():
+            if not messages.all_finite(part.values):
                 raise WireError(f"The values of part {name} are not all finite.")
         return message
 

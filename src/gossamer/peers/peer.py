@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import save
 
 from gossamer import files, toml, wire
+from gossamer.engines.allocator import keep_freed_memory
 from gossamer.experiment import Experiment, ExperimentError
 from gossamer.peers import checkpoint, group, keys, logs
 from gossamer.peers.counters import Counters, serve
@@ -69,6 +70,7 @@ class Wishes:
 def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, Any]:
     """Be this peer until the rounds are done or it is asked to leave; its report."""
     torch.set_num_threads(1)  # the same bits everywhere
+    keep_freed_memory()
     wishes, counters = Wishes(), Counters()
     wishes.install()
     with ExitStack() as at_the_end:
@@ -137,13 +139,14 @@ def _resume(node: Node, place: Place, run_id: int, experiment: Experiment, log: 
 def _carry_on(node: Node, transport: GrpcTransport, place: Place, run_id: int, wishes: Wishes) -> None:
     saved_at = node.round
     while node.round < node.experiment.rounds and not wishes.leave:
-        began = time.monotonic()
+        began, cpu_began = time.monotonic(), time.process_time()
         node.catch_up(transport)
         if node.round >= node.experiment.rounds:
             break
         metrics = node.step(transport)
         totals = node.counters.totals()
         metrics |= {name: totals[name] for name in ("bytes_out", "bytes_in", "neighbours_lost", "neighbours_found")}
+        metrics["cpu_seconds"] = round(time.process_time() - cpu_began, 4)  # of all threads
         _append(place, metrics, node.log)
         if node.round % place.checkpoint_every == 0:
             saved_at = _save(node, place, run_id, saved_at)

@@ -97,10 +97,11 @@ class Server:
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                round, num_bytes, life = self._open(requests)
+                first = next(requests, b"")
+                round, num_bytes, life = self._open(first)
                 if life != self._transport.life:
                     return Verdicts.ANEW + struct.pack("<I", self._transport.life)
-                frames = self._assemble(requests, member, round, num_bytes)
+                frames = self._check(_assemble(first, requests, num_bytes), member.node, round)
             except WireError as error:
                 if not context.is_active():  # the connection broke, and the sender will try again
                     _abort(context, grpc.StatusCode.CANCELLED, "the connection broke")
@@ -122,26 +123,14 @@ class Server:
                 self._transport.counters.add(duplicates=1)
             return {Verdict.EARLY: Verdicts.EARLY, Verdict.STALE: Verdicts.STALE}.get(verdict, Verdicts.TAKEN)
 
-    def _open(self, requests: Iterator[bytes]) -> tuple[int, int, int]:
+    def _open(self, first: bytes) -> tuple[int, int, int]:
         """The envelope of a delivery: its round, its bytes, and the life that it is for."""
-        envelope = next(requests, b"")
-        if len(envelope) != ENVELOPE.size:
+        if len(first) < ENVELOPE.size:
             raise WireError("The delivery does not begin with an envelope.")
-        round, num_bytes, life = ENVELOPE.unpack(envelope)
+        round, num_bytes, life = ENVELOPE.unpack_from(first)
         if num_bytes > self._most_bytes:
             raise WireError(f"A delivery of {num_bytes} bytes is announced, and at most {self._most_bytes} can be.")
         return round, num_bytes, life
-
-    def _assemble(self, requests: Iterator[bytes], member: Member, round: int, num_bytes: int) -> tuple[bytes, ...]:
-        """The frames of a delivery; memory is taken for what has come, never for what is announced."""
-        content = bytearray()
-        for chunk in requests:
-            content += chunk
-            if len(content) > num_bytes:
-                break
-        if len(content) != num_bytes:
-            raise WireError(f"The delivery should have {num_bytes} bytes, and {len(content)} came.")
-        return self._check(bytes(content), member.node, round)
 
     def _beat(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
@@ -189,6 +178,18 @@ class Server:
         self._transport.counters.add(refused=1)
         self._transport.log.stranger("refused", caller=context.peer(), reason=reason)
         _abort(context, grpc.StatusCode.PERMISSION_DENIED, reason)
+
+
+def _assemble(first: bytes, requests: Iterator[bytes], num_bytes: int) -> bytes:
+    """A delivery without its envelope; memory is taken for what has come, never for what is announced."""
+    chunks = [first[ENVELOPE.size :]]
+    so_far = len(chunks[0])
+    while so_far <= num_bytes and (chunk := next(requests, None)) is not None:
+        chunks.append(chunk)
+        so_far += len(chunk)
+    if so_far != num_bytes:
+        raise WireError(f"The delivery should have {num_bytes} bytes, and {so_far} came.")
+    return b"".join(chunks)  # of one, it is that one
 
 
 def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:

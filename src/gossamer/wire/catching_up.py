@@ -132,11 +132,16 @@ class Listener:
         for frame in frames:
             whole = frame[SCHEMA] == self._resync_codec.schema.to_bytes(4, "little")
             sender, round, message = (self._resync_codec if whole else self._codec).decode(frame)
-            heard = self._heard.get(sender)
-            if self._running and (heard is None or round > heard.round):
-                before = {} if whole or heard is None else heard.sums
-                sums = {name: before.get(name, 0.0) + message[name].values for name in self._running}
-                heard = self._heard[sender] = _Heard(round, sums)
-            if heard is not None:
-                message |= {name: Part(heard.sums[name]) for name in self._running}
+            message = self.hear(sender, round, message, whole)
         return sender, round, message
+
+    def hear(self, sender: int, round: int, message: Message, whole: bool = False) -> Message:
+        """The message of a frame, or of a `whole` resync frame, in which running parts become sums."""
+        heard = self._heard.get(sender)
+        if self._running and (heard is None or round > heard.round):
+            before = {} if whole or heard is None else heard.sums
+            sums = {name: before.get(name, 0.0) + message[name].values for name in self._running}
+            heard = self._heard[sender] = _Heard(round, sums)
+        if heard is not None:
+            message = message | {name: Part(heard.sums[name]) for name in self._running}
+        return message

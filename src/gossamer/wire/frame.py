@@ -48,8 +48,8 @@ def finish_frame(out: Bytes, num_payload: int) -> bytes:
     return out[: end + CHECKSUM.size].tobytes()
 
 
-def open_frame(frame: bytes, run_id: int, schema: int) -> tuple[Header, Bytes]:
-    """Check all of a frame but its payload; returns the payload with PADDING zeros behind it."""
+def check_frame(frame: bytes, run_id: int, schema: int) -> Header:
+    """Check all of a frame but what its payload says."""
     num_payload = len(frame) - OVERHEAD
     if num_payload < 0:
         raise WireError(f"The frame has {len(frame)} bytes, and an empty one has {OVERHEAD}.")
@@ -67,6 +67,14 @@ def open_frame(frame: bytes, run_id: int, schema: int) -> tuple[Header, Bytes]:
         raise WireError(f"The frame belongs to run {run:016x}, and this is run {run_id:016x}.")
     if fingerprint != schema:
         raise WireError("The frame's parts are not those of this algorithm and model.")
-    payload = np.zeros(num_payload + PADDING, np.uint8)
+    return Header(minor, sender, round)
+
+
+def open_frame(frame: bytes, run_id: int, schema: int) -> tuple[Header, Bytes]:
+    """Check a frame; returns its payload with PADDING zeros behind it."""
+    header = check_frame(frame, run_id, schema)
+    num_payload = len(frame) - OVERHEAD
+    payload = np.empty(num_payload + PADDING, np.uint8)
     payload[:num_payload] = np.frombuffer(frame, np.uint8, num_payload, HEADER.size)
-    return Header(minor, sender, round), payload
+    payload[num_payload:] = 0
+    return header, payload
