@@ -4,12 +4,16 @@ flat?
     python benchmarks/soak.py --minutes 20 --out runs/soak
 
 Eight peers train the digits. Every ten seconds one of them, never the first, is killed with SIGKILL and started again
-a little later. At the end come one line of JSON and exit code 0 if all of this holds:
+a little later. At the end come one line of JSON, the same in soak.json and as a table in soak.md of the directory, and
+exit code 0 if all of this holds:
 
-- every peer's metrics are a row for every round, but for rounds over which it took a neighbour's state, which its log
-  tells;
-- no peer waited longer for messages than its deadline;
-- the memory of the first peer, which was never killed, ends at most a tenth above that of its second quarter.
+- every peer's metrics have one row for every round, in order, but for rounds over which it took a neighbour's state,
+  and its log tells of every one of these, from the very round to the very round;
+- all peers end within a few rounds of each other, and none that was up was ever without a new round for longer than a
+  round may wait and a restart may take;
+- no peer ended by itself, and none waited longer for messages than its deadline;
+- the memory of the first peer, which was never killed, ends at most a tenth above that of its second quarter, and so
+  does that of the process that starts the peers.
 """
 
 import argparse
@@ -19,7 +23,8 @@ import random
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +35,40 @@ from gossamer.peers.up import Fleet
 from gossamer.recipes.digits import jwins_digits
 
 DEADLINE_SECONDS, ROUND_SECONDS = 15.0, 0.2
+SLACK_SECONDS = 5.0  # for a machine that is busy
+START_SECONDS = 15.0  # that a restart may take
+MOST_APART = 20  # rounds between the first and the last at the end: a peer that is 10 behind catches up
+MOST_GROWTH = 0.1
+COUNTS = ("missing", "late_used", "late_dropped", "duplicates", "lost_out", "pulls_in", "bad_frames")
+
+
+@dataclass
+class Watch:
+    """What is seen of the peers from outside while they run."""
+
+    memory: dict[str, list[int]] = field(default_factory=dict)
+    longest_stall: float = 0.0
+    _since: dict[int, tuple[int, float]] = field(default_factory=dict)  # by process: its round, and since when
+
+    def look(self, fleet: Fleet, names: list[str]) -> None:
+        first = fleet.pids["peer-0"]
+        for name, pid in (("peer-0", first), ("starter", _parent(first))):
+            self.memory.setdefault(name, []).append(_resident_bytes(pid))
+        now = time.monotonic()
+        for name in names:
+            pid, round = fleet.pids[name], fleet.last_round(name).get("round", 0)
+            if pid not in self._since:
+                self._since[pid] = round, now + START_SECONDS
+            elif round != self._since[pid][0]:
+                self._since[pid] = round, now
+            self.longest_stall = max(self.longest_stall, now - self._since[pid][1])
+
+    def growth(self, name: str) -> tuple[int, int, float]:
+        """Bytes in the second and in the last quarter, and by what share the last is above."""
+        seen = self.memory[name]
+        quarter = len(seen) // 4
+        early, late = median(seen[quarter : 2 * quarter]), median(seen[-quarter:])
+        return int(early), int(late), round(late / early - 1, 4)
 
 
 def main() -> None:
@@ -38,72 +77,102 @@ def main() -> None:
     rounds = int(seconds / ROUND_SECONDS) * 2  # more than there is time for: they are asked to leave
     experiment = replace(jwins_digits(), nodes=arguments.peers, rounds=rounds, evaluation=Evaluation(every=50))
     options = ["--round-seconds", str(ROUND_SECONDS), "--deadline", str(DEADLINE_SECONDS), "--dead-after", "5"]
-    rng, kills, memory = random.Random(arguments.seed), 0, []
     with Fleet(experiment, arguments.out, options) as fleet:
         fleet.start()
-        began = killed = time.monotonic()
-        down: dict[str, float] = {}
-        while time.monotonic() < began + seconds:
-            time.sleep(0.25)
-            memory.append(_resident_bytes(fleet.pids["peer-0"]))
-            for name in [name for name, when in down.items() if time.monotonic() > when]:
-                fleet.start(name)
-                del down[name]
-            if time.monotonic() > killed + arguments.every:
-                killed = time.monotonic()
-                name = rng.choice([name for name in fleet.names[1:] if name not in down])
-                fleet.send(name, signal.SIGKILL)
-                down[name] = killed + rng.uniform(0.5, 8.0)
-                kills += 1
-            fallen = [name for name in fleet.names if name not in down and name not in fleet.running]
-            if fallen:
-                sys.exit(f"{', '.join(fallen)} ended by itself: {fleet.log(fallen[0])[-1:]}")
-        for name in down:
-            fleet.start(name)
-        time.sleep(5)
+        watch = Watch()
+        kills = _disturb(fleet, watch, seconds, arguments.every, random.Random(arguments.seed))
         for name in fleet.running:
             fleet.send(name, signal.SIGTERM)
         fleet.wait(60)
-        report = _report(fleet, memory) | {"minutes": arguments.minutes, "kills": kills}
+        report = {"minutes": arguments.minutes, "peers": arguments.peers, "kills": kills} | _report(fleet, watch)
+    report["broken"] = _broken(report)
+    (arguments.out / "soak.json").write_text(json.dumps(report, indent=2) + "\n")
+    (arguments.out / "soak.md").write_text(_table(report))
     print(json.dumps(report))
-    holds = not report["unaccounted"] and report["longest_wait_seconds"] <= DEADLINE_SECONDS + 5
-    sys.exit(0 if holds and report["memory_growth"] <= 0.1 else 1)
+    sys.exit(1 if report["broken"] else 0)
 
 
-def _report(fleet: Fleet, memory: list[int]) -> dict[str, Any]:
-    unaccounted, jumped, longest, rounds, accuracy = [], 0, 0.0, [], []
-    totals: dict[str, float] = {}
-    for name in fleet.names:
-        rows = read_lines(fleet.place(name) / "metrics.jsonl")
-        log = fleet.log(name)
-        jumps = {row["to_round"]: row["from_round"] for row in log if row["event"] == "caught up"}
-        for before, row in zip([{"round": 0}, *rows], rows, strict=False):
-            skipped = row["round"] - before["round"] - 1
-            if skipped and jumps.get(row["round"] - 1, row["round"]) > before["round"]:
-                unaccounted.append([name, before["round"], row["round"]])
-            jumped += skipped
-        longest = max(longest, *(row["waited_seconds"] for row in rows))
-        rounds.append(rows[-1]["round"])
-        accuracy += [row["accuracy"] for row in rows if "accuracy" in row][-1:]
-        left = [row for row in log if row["event"] == "left"][-1]
-        for key in ("missing", "late_used", "late_dropped", "duplicates", "lost_out", "pulls_in", "bad_frames"):
-            totals[key] = totals.get(key, 0) + left[key]
-    quarter = len(memory) // 4
-    early, late = median(memory[quarter : 2 * quarter]), median(memory[-quarter:])
+def _disturb(fleet: Fleet, watch: Watch, seconds: float, every: float, rng: random.Random) -> int:
+    """Kill and restart until the time is over and all are back; the number of kills."""
+    began = killed = time.monotonic()
+    kills, down = 0, dict[str, float]()
+    while time.monotonic() < began + seconds + START_SECONDS:
+        time.sleep(0.25)
+        watch.look(fleet, [name for name in fleet.names if name not in down])
+        for name in [name for name, when in down.items() if time.monotonic() > when]:
+            fleet.start(name)
+            del down[name]
+        if time.monotonic() > killed + every and time.monotonic() < began + seconds:
+            killed = time.monotonic()
+            name = rng.choice([name for name in fleet.names[1:] if name not in down])
+            fleet.send(name, signal.SIGKILL)
+            down[name] = killed + rng.uniform(0.5, 8.0)
+            kills += 1
+        fallen = [name for name in fleet.names if name not in down and name not in fleet.running]
+        if fallen:
+            sys.exit(f"{', '.join(fallen)} ended by itself: {fleet.log(fallen[0])[-1:]}")
+    return kills
+
+
+def unaccounted(rows: list[dict[str, Any]], log: list[dict[str, Any]]) -> list[list[int]]:
+    """Pairs of rounds, one after the other in a peer's metrics, with something between them that no log explains."""
+    jumps = {(row["from_round"], row["to_round"]) for row in log if row["event"] == "caught up"}
+    rounds = [0, *(row["round"] for row in rows)]
+    return [[a, b] for a, b in pairwise(rounds) if b != a + 1 and (b <= a or (a, b - 1) not in jumps)]
+
+
+def _report(fleet: Fleet, watch: Watch) -> dict[str, Any]:
+    rows = {name: read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names}
+    logs = {name: fleet.log(name) for name in fleet.names}
+    lost = [[name, *pair] for name in fleet.names for pair in unaccounted(rows[name], logs[name])]
+    ended = [of[-1]["round"] for of in rows.values()]
+    left = [[row for row in log if row["event"] == "left"][-1] for log in logs.values()]
+    accuracy = [[row["accuracy"] for row in of if "accuracy" in row][-1] for of in rows.values()]
     return {
-        "rounds": [min(rounds), max(rounds)],
-        "unaccounted": unaccounted,
-        "rounds_jumped": jumped,
-        "longest_wait_seconds": longest,
-        "accuracy": round(sum(accuracy) / len(accuracy), 4),
-        "memory_bytes": [int(early), int(late)],
-        "memory_growth": round(late / early - 1, 4),
-        **totals,
+        "rounds": [min(ended), max(ended)],
+        "rows": sum(len(of) for of in rows.values()),
+        "unaccounted": lost,
+        "rounds_jumped": sum(ended) - sum(len(of) for of in rows.values()),
+        "resumed": sum(row["event"] == "resumed" for log in logs.values() for row in log),
+        "longest_wait_seconds": max(row["waited_seconds"] for of in rows.values() for row in of),
+        "longest_stall_seconds": round(watch.longest_stall, 1),
+        "accuracy": [round(min(accuracy), 4), round(max(accuracy), 4)],
+        "memory_bytes": {name: watch.growth(name)[:2] for name in watch.memory},
+        "memory_growth": {name: watch.growth(name)[2] for name in watch.memory},
+        **{key: sum(row[key] for row in left) for key in COUNTS},
     }
+
+
+def _broken(report: dict[str, Any]) -> list[str]:
+    """What does not hold."""
+    holds = {
+        "rounds are unaccounted for": not report["unaccounted"],
+        "peers ended far apart": report["rounds"][1] - report["rounds"][0] <= MOST_APART,
+        "a wait was longer than the deadline": report["longest_wait_seconds"] <= DEADLINE_SECONDS + SLACK_SECONDS,
+        "a peer stood still": report["longest_stall_seconds"] <= DEADLINE_SECONDS + SLACK_SECONDS,
+        "memory grew": max(report["memory_growth"].values()) <= MOST_GROWTH,
+    }
+    return [what for what, is_so in holds.items() if not is_so]
+
+
+def _table(report: dict[str, Any]) -> str:
+    def value(of: Any) -> str:
+        if isinstance(of, dict):
+            return "; ".join(f"{key} {value(each)}" for key, each in of.items())
+        if isinstance(of, list | tuple):
+            return " to ".join(value(each) for each in of) or "none"
+        return f"{of:,}" if isinstance(of, int) else str(of)
+
+    rows = "".join(f"| {key.replace('_', ' ')} | {value(of)} |\n" for key, of in report.items())
+    return f"| what | value |\n| --- | --- |\n{rows}"
 
 
 def _resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _arguments() -> argparse.Namespace:

@@ -17,7 +17,7 @@ from harness import DIGITS, events, results, until
 from gossamer import toml
 from gossamer.engines.host import codec_for
 from gossamer.peers import group, keys
-from gossamer.peers.calls import ENVELOPE, Beat, chunks
+from gossamer.peers.calls import ENVELOPE_KEY, Beat, Envelope
 from gossamer.peers.show import compare
 from gossamer.peers.up import Fleet
 from gossamer.topologies import Ring
@@ -54,9 +54,15 @@ def life_of(fleet: Fleet) -> int:
         return Beat.read(connection.unary_unary("/gossamer.Peer/Beat")(asked, timeout=10)).life
 
 
-def put(connection: grpc.Channel, messages: list[bytes]) -> grpc.StatusCode | None:
+def envelope(round: int, num_bytes: int, life: int) -> bytes:
+    """Of a delivery, by a peer that is in its round."""
+    return Envelope(round, num_bytes, life, Beat(round, 0, True, time.time(), 0)).write()
+
+
+def put(connection: grpc.Channel, told: bytes | None, messages: list[bytes]) -> grpc.StatusCode | None:
+    metadata = None if told is None else ((ENVELOPE_KEY, told),)
     try:
-        connection.stream_unary("/gossamer.Peer/Put")(iter(messages), timeout=20)
+        connection.stream_unary("/gossamer.Peer/Put")(iter(messages), timeout=20, metadata=metadata)
     except grpc.RpcError as error:
         code: grpc.StatusCode = error.code()
         return code
@@ -103,7 +109,7 @@ def a_certificate_of_the_group_without_a_place_in_it(attacked: Fleet) -> None:
     before = counter(attacked, "peer-0", "refused")
     with channel(attacked, "peer-0", attacked.keys, "mallory") as connection:
         assert beat(connection) is grpc.StatusCode.PERMISSION_DENIED
-        assert put(connection, [b"", b""]) is grpc.StatusCode.PERMISSION_DENIED
+        assert put(connection, None, [b"", b""]) is grpc.StatusCode.PERMISSION_DENIED
         with pytest.raises(grpc.RpcError) as refusal:
             list(connection.unary_stream("/gossamer.Peer/Pull")(b"", timeout=10))
         assert refusal.value.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -115,7 +121,8 @@ def a_peer_that_claims_to_be_another(attacked: Fleet) -> None:
     frame = frame_of(attacked, sender=2, round=1)
     before = counter(attacked, "peer-0", "bad_frames")
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
-        assert put(connection, list(chunks(1, frame, life_of(attacked)))) is grpc.StatusCode.INVALID_ARGUMENT
+        told = envelope(1, len(frame), life_of(attacked))
+        assert put(connection, told, [frame]) is grpc.StatusCode.INVALID_ARGUMENT
     assert counter(attacked, "peer-0", "bad_frames") == before + 1
     assert "node 2 sent it, and node 1 did" in events(attacked, "peer-0", "bad frame")[-1]["reason"]
 
@@ -138,19 +145,22 @@ def random_and_mutated_frames(attacked: Fleet) -> None:
     rng, life = random.Random(0), life_of(attacked)
     frame = frame_of(attacked, sender=1, round=2)
     before = counter(attacked, "peer-0", "bad_frames")
-    hostile: list[list[bytes]] = [[], [b"x"], [rng.randbytes(50_000)], [ENVELOPE.pack(1, 5, life), b"123456"]]
-    hostile += [[ENVELOPE.pack(1, size, life), rng.randbytes(size)] for size in (0, 1, 35, 36, 500)]
+    whole = envelope(2, len(frame), life)
+    hostile: list[tuple[bytes | None, list[bytes]]] = [(None, []), (None, [frame]), (b"x", [frame])]
+    hostile += [(whole[:-1], [frame]), (whole, []), (rng.randbytes(len(whole)), [frame])]
+    hostile += [(envelope(1, 5, life), [b"123456"]), (whole, [frame, b"x"]), (whole, [frame[:-1]])]
+    hostile += [(envelope(1, size, life), [rng.randbytes(size)]) for size in (0, 1, 35, 36, 500)]
     for _ in range(30):
         mutated = bytearray(frame)
         mutated[rng.randrange(len(mutated))] ^= 1 << rng.randrange(8)
-        hostile.append(list(chunks(2, bytes(mutated), life)))
-    hostile += [list(chunks(2, frame[:cut], life)) for cut in (1, 40, len(frame) - 1)]
-    hostile.append(list(chunks(3, frame, life)))  # the envelope tells another round
-    hostile.append(list(chunks(2, frame + frame, life)))  # twice the same round
+        hostile.append((whole, [bytes(mutated)]))
+    hostile += [(envelope(2, cut, life), [frame[:cut]]) for cut in (1, 40, len(frame) - 1)]
+    hostile.append((envelope(3, len(frame), life), [frame]))  # the envelope tells another round
+    hostile.append((envelope(2, 2 * len(frame), life), [frame + frame]))  # twice the same round
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
-        codes = [put(connection, messages) for messages in hostile]
+        codes = [put(connection, *delivery) for delivery in hostile]
         assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * len(hostile)
-        too_large = put(connection, [ENVELOPE.pack(1, 2**20, life), rng.randbytes(2**20)])
+        too_large = put(connection, envelope(1, 2**20, life), [rng.randbytes(2**20)])
         assert too_large in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
     assert counter(attacked, "peer-0", "bad_frames") >= before + len(hostile)
 
@@ -160,11 +170,12 @@ def a_header_of_ten_gigabytes(attacked: Fleet) -> None:
     before = resident_bytes(pid)
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
         for _ in range(20):
-            assert put(connection, [ENVELOPE.pack(1, 10 * 2**30, 0)]) is grpc.StatusCode.INVALID_ARGUMENT
+            assert put(connection, envelope(1, 10 * 2**30, 0), [b""]) is grpc.StatusCode.INVALID_ARGUMENT
     lying = bytearray(frame_of(attacked, sender=1, round=2))
     struct.pack_into("<I", lying, 24, 2**32 - 1)  # the frame's own length, too
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
-        assert put(connection, list(chunks(2, bytes(lying), life_of(attacked)))) is grpc.StatusCode.INVALID_ARGUMENT
+        told = envelope(2, len(lying), life_of(attacked))
+        assert put(connection, told, [bytes(lying)]) is grpc.StatusCode.INVALID_ARGUMENT
     assert resident_bytes(pid) < before + 50e6
 
 

@@ -6,17 +6,18 @@ from math import isfinite
 from typing import NamedTuple
 
 CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
-ENVELOPE = struct.Struct("<IQI")  # round, bytes of the delivery, the life of the receiver that it is for
+ENVELOPE_KEY = "delivery-bin"  # where a call tells it
+_ENVELOPE = struct.Struct("<IQI")
 _BEAT = struct.Struct("<IIBdI")
 
 
 class Verdicts:
-    """What Put answers."""
+    """What Put answers, and a beat behind it."""
 
     TAKEN = b"\0"
     EARLY = b"\1"  # try again later
     STALE = b"\2"  # too late to be used
-    ANEW = b"\3"  # the receiver has begun a new life, and does not know what it was told; its number follows
+    ANEW = b"\3"  # the receiver has begun a new life, and does not know what it was told
 
 
 class Beat(NamedTuple):
@@ -42,12 +43,26 @@ class Beat(NamedTuple):
         return cls(round, settled, bool(running), clock, life)
 
 
-def pieces(content: bytes | memoryview) -> Iterator[bytes]:
+class Envelope(NamedTuple):
+    """What a delivery is, told before it in the metadata of the call, where nothing of it must be copied to add it."""
+
+    round: int
+    num_bytes: int  # of the frames that follow
+    life: int  # of the receiver that it is for
+    beat: Beat  # of the sender: who exchange messages need not ask each other whether they are there
+
+    def write(self) -> bytes:
+        return _ENVELOPE.pack(self.round, self.num_bytes, self.life) + self.beat.write()
+
+    @classmethod
+    def read(cls, content: bytes) -> "Envelope":
+        """ValueError if it is none."""
+        if len(content) < _ENVELOPE.size:
+            raise ValueError(f"an envelope of {len(content)} bytes came")
+        round, num_bytes, life = _ENVELOPE.unpack_from(content)
+        return cls(round, num_bytes, life, Beat.read(content[_ENVELOPE.size :]))
+
+
+def pieces(content: bytes) -> Iterator[bytes]:
     for start in range(0, len(content), CHUNK):
-        yield bytes(content[start : start + CHUNK])
-
-
-def chunks(round: int, frames: bytes, life: int) -> Iterator[bytes]:
-    """A delivery as Put takes it: an envelope and, from the same message on, the frames."""
-    yield ENVELOPE.pack(round, len(frames), life) + frames[:CHUNK]
-    yield from pieces(memoryview(frames)[CHUNK:])
+        yield content[start : start + CHUNK]

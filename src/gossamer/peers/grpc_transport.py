@@ -7,12 +7,12 @@ state. Who calls is known from the certificate, and checked in every call agains
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 
-from gossamer.peers.calls import CHUNK, Beat, Verdicts, chunks
+from gossamer.peers.calls import CHUNK, ENVELOPE_KEY, Beat, Envelope, Verdicts, pieces
 from gossamer.peers.counters import Counters
 from gossamer.peers.group import Group, Member
 from gossamer.peers.keys import Credentials
@@ -45,6 +45,8 @@ CHANNEL_OPTIONS = [
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 1 << 22),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -84,7 +86,7 @@ class GrpcTransport:
         self._channels: dict[int, grpc.Channel] = {}
         self._links: dict[int, Link] = {}
         self._watched: frozenset[int] = frozenset()
-        self._asked: dict[int, float] = {}  # when each was last asked whether it is there
+        self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._under_way: set[int] = set()
         self._lives: dict[int, int] = {}  # the last known of each other peer
         self._told: dict[int, int] = {}  # the life of each that the last message was for
@@ -193,6 +195,7 @@ class GrpcTransport:
             self.log("clocks differ", neighbour=self._name(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
+        self._asked[node] = time.monotonic()  # it has just been told, too
         self._take_life(node, beat.life)
         self.liveness.heard(node, beat.round, beat.settled, beat.running)
         self.mailbox.wake()
@@ -239,14 +242,14 @@ class GrpcTransport:
     def _send(self, node: int, round: int, frames: bytes, life: int, until: float) -> Outcome:
         seconds = until - time.monotonic()
         try:
-            future = self._call_put(node, chunks(round, frames, life), len(frames), max(0.1, seconds))
+            began = time.monotonic()
+            envelope = Envelope(round, len(frames), life, self.beat_for(node))
+            future = self._call_put(node, envelope, frames, max(0.1, seconds))
         except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
             return Outcome.AGAIN
         while True:
             try:
-                verdict = future.result(POLL_SECONDS)
-                self.liveness.heard(node)
-                return self._after_verdict(node, verdict)
+                return self._after_verdict(node, future.result(POLL_SECONDS), began)
             except grpc.FutureTimeoutError:
                 if not self.alive(node) or self._closing.is_set():
                     future.cancel()
@@ -254,18 +257,21 @@ class GrpcTransport:
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 return self._after_failure(node, error)
 
-    def _call_put(self, node: int, delivery: Iterator[bytes], num_bytes: int, seconds: float) -> Any:
+    def _call_put(self, node: int, envelope: Envelope, frames: bytes, seconds: float) -> Any:
         """A stream of one message is, to the other end, what a single message is, and costs a thread more here."""
-        if num_bytes > CHUNK:
-            return self._channel(node).stream_unary("/gossamer.Peer/Put").future(delivery, timeout=seconds)
-        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(next(delivery), timeout=seconds)
+        told = ((ENVELOPE_KEY, envelope.write()),)
+        if len(frames) > CHUNK:
+            stream = self._channel(node).stream_unary("/gossamer.Peer/Put")
+            return stream.future(pieces(frames), timeout=seconds, metadata=told)
+        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=told)
 
-    def _after_verdict(self, node: int, verdict: bytes) -> Outcome:
-        if verdict[:1] == Verdicts.ANEW and len(verdict) == 5:
-            self._take_life(node, int.from_bytes(verdict[1:], "little"))
-            return Outcome.ANEW
-        outcomes = {Verdicts.EARLY: Outcome.AGAIN, Verdicts.TAKEN: Outcome.TAKEN}
-        return outcomes.get(verdict, Outcome.REFUSED)
+    def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
+        try:
+            self.take_beat(node, Beat.read(answer[1:]), time.monotonic() - began)
+        except ValueError:
+            return Outcome.REFUSED
+        outcomes = {Verdicts.EARLY: Outcome.AGAIN, Verdicts.TAKEN: Outcome.TAKEN, Verdicts.ANEW: Outcome.ANEW}
+        return outcomes.get(answer[:1], Outcome.REFUSED)
 
     def _take_life(self, node: int, life: int) -> None:
         with self._lock:

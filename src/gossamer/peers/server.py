@@ -1,6 +1,5 @@
 """The side of the gRPC transport that others call. Whoever calls is checked before anything of theirs is read."""
 
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from gossamer.experiment import ExperimentError
-from gossamer.peers.calls import CHUNK, ENVELOPE, Beat, Verdicts, pieces
+from gossamer.peers.calls import CHUNK, ENVELOPE_KEY, Beat, Envelope, Verdicts, pieces
 from gossamer.peers.group import Member
 from gossamer.peers.keys import Credentials
 from gossamer.peers.mailbox import Verdict
@@ -29,6 +28,8 @@ SERVER_OPTIONS = [
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.lookahead_bytes", 1 << 22),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
     ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.max_metadata_size", 8192),
     ("grpc.keepalive_time_ms", 3000),
@@ -97,11 +98,11 @@ class Server:
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                first = next(requests, b"")
-                round, num_bytes, life = self._open(first)
+                round, num_bytes, life, beat = self._open(context)
+                self._transport.take_beat(member.node, beat, 0.0)
                 if life != self._transport.life:
-                    return Verdicts.ANEW + struct.pack("<I", self._transport.life)
-                frames = self._check(_assemble(first, requests, num_bytes), member.node, round)
+                    return Verdicts.ANEW + self._transport.beat_for(member.node).write()
+                frames = self._check(_assemble(requests, num_bytes), member.node, round)
             except WireError as error:
                 if not context.is_active():  # the connection broke, and the sender will try again
                     _abort(context, grpc.StatusCode.CANCELLED, "the connection broke")
@@ -121,16 +122,20 @@ class Server:
                 self._transport.log.stranger("too late", neighbour=member.name, round=round)
             elif verdict is Verdict.DUPLICATE:
                 self._transport.counters.add(duplicates=1)
-            return {Verdict.EARLY: Verdicts.EARLY, Verdict.STALE: Verdicts.STALE}.get(verdict, Verdicts.TAKEN)
+            answer = {Verdict.EARLY: Verdicts.EARLY, Verdict.STALE: Verdicts.STALE}.get(verdict, Verdicts.TAKEN)
+            return answer + self._transport.beat_for(member.node).write()
 
-    def _open(self, first: bytes) -> tuple[int, int, int]:
-        """The envelope of a delivery: its round, its bytes, and the life that it is for."""
-        if len(first) < ENVELOPE.size:
-            raise WireError("The delivery does not begin with an envelope.")
-        round, num_bytes, life = ENVELOPE.unpack_from(first)
-        if num_bytes > self._most_bytes:
-            raise WireError(f"A delivery of {num_bytes} bytes is announced, and at most {self._most_bytes} can be.")
-        return round, num_bytes, life
+    def _open(self, context: grpc.ServicerContext) -> Envelope:
+        """The envelope of a delivery, of which nothing has been read yet."""
+        try:
+            envelope = Envelope.read(dict(context.invocation_metadata()).get(ENVELOPE_KEY, b""))
+        except ValueError as error:
+            raise WireError(f"The delivery has no envelope: {error}.") from None
+        if envelope.num_bytes > self._most_bytes:
+            raise WireError(
+                f"A delivery of {envelope.num_bytes} bytes is announced, and at most {self._most_bytes} can be."
+            )
+        return envelope
 
     def _beat(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
@@ -180,13 +185,15 @@ class Server:
         _abort(context, grpc.StatusCode.PERMISSION_DENIED, reason)
 
 
-def _assemble(first: bytes, requests: Iterator[bytes], num_bytes: int) -> bytes:
-    """A delivery without its envelope; memory is taken for what has come, never for what is announced."""
-    chunks = [first[ENVELOPE.size :]]
-    so_far = len(chunks[0])
-    while so_far <= num_bytes and (chunk := next(requests, None)) is not None:
+def _assemble(requests: Iterator[bytes], num_bytes: int) -> bytes:
+    """The bytes of a delivery; memory is taken for what has come, never for what is announced."""
+    chunks: list[bytes] = []
+    so_far = 0
+    for chunk in requests:
         chunks.append(chunk)
         so_far += len(chunk)
+        if so_far > num_bytes:
+            break
     if so_far != num_bytes:
         raise WireError(f"The delivery should have {num_bytes} bytes, and {so_far} came.")
     return b"".join(chunks)  # of one, it is that one

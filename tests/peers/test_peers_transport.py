@@ -1,0 +1,90 @@
+"""What two transports do with each other, over loopback, in one process."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gossamer.core import Part, PartSpec, chosen
+from gossamer.peers import keys, messages
+from gossamer.peers.calls import CHUNK, Beat, Envelope
+from gossamer.peers.counters import Counters
+from gossamer.peers.group import Group, Member
+from gossamer.peers.grpc_transport import GrpcTransport
+from gossamer.peers.logs import Log
+from gossamer.peers.transport import Settings
+from gossamer.peers.up import free_ports
+from gossamer.wire import Codec
+
+
+def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport]:
+    names, ports = ["alice", "bob"], free_ports(2)
+    keys.make(directory / "keys", names)
+    members = {name: Member(name, node, "127.0.0.1", ports[node]) for node, name in enumerate(names)}
+    return [
+        GrpcTransport(
+            members[name], Group("run", members), keys.load(directory / "keys", name),
+            Settings(deadline_seconds=60, dead_seconds=60), Counters(), Log(log, peer=name),
+            rounds=100, most_bytes=most_bytes, check=lambda delivery, sender, round: (delivery,), state=lambda: None,
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def test_deliveries_of_one_message_and_of_many_arrive_whole_and_tell_who_is_there(tmp_path: Path) -> None:
+    sizes = [1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK // 2]
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    alice, bob = transports(tmp_path, max(sizes), log)
+    try:
+        for round, size in enumerate(sizes):
+            until = time.monotonic() + 60
+            sent = torch.randint(0, 256, (size,), dtype=torch.uint8).numpy().tobytes()
+            alice.begin(round)
+            bob.begin(round)
+            alice.publish(round, [1], lambda receiver, sent=sent: sent, until)
+            (came,) = bob.collect(round, [0], until)
+            assert (came.sender, came.round, came.frames) == (0, round, (sent,))
+            assert bob.round_of(0) == round
+        alice._link(1).flush(time.monotonic() + 60)
+        assert alice.round_of(1) == len(sizes) - 1, "no one has asked: it was told with the answer to a message"
+        assert alice.counters.totals()["bytes_out"] == bob.counters.totals()["bytes_in"] == sum(sizes)
+    finally:
+        for transport in (alice, bob):
+            transport.close(time.monotonic())
+        os.close(log)
+
+
+def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:
+    envelope = Envelope(7, 10**12, 123456, Beat(8, 7, True, 1.5e9, 99))
+    content = envelope.write()
+    assert Envelope.read(content) == envelope
+    for damaged in (b"", content[:-1], content[:10], content + b"x"):
+        with pytest.raises(ValueError, match=r"envelope|beat"):
+            Envelope.read(damaged)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [0, 7, 4999])
+def test_one_value_that_is_not_finite_is_found_wherever_it_stands(value: float, at: int) -> None:
+    values = torch.randn(1, 5000)
+    assert messages.all_finite(values)
+    values[0, at] = value
+    assert not messages.all_finite(values)
+
+
+def test_a_node_takes_its_own_message_as_others_decode_it() -> None:
+    parts = {"a": PartSpec(indexed=True), "b": PartSpec(like="a"), "c": PartSpec(), "u": PartSpec(1, values="float64")}
+    codec = Codec(parts, 50, 0)
+    values, u = torch.randn(4, 1, 50), torch.rand(1, 1, dtype=torch.float64)
+    some = torch.rand(1, 50) < 0.3
+    for sent in (None, some, torch.zeros(1, 50, dtype=torch.bool)):
+        a, b = (Part(v) if sent is None else chosen(v, sent) for v in values[:2])
+        message = {"a": a, "b": b, "c": Part(values[2]), "u": Part(u)}
+        heard, decoded = messages.as_heard(message, parts), codec.decode(codec.encode(message, 0, 0))[2]
+        assert heard.keys() == decoded.keys()
+        for name, part in decoded.items():
+            assert torch.equal(part.values, heard[name].values)
+            assert (part.sent is None) == (heard[name].sent is None)
+            assert part.sent is None or torch.equal(part.sent, heard[name].sent)
