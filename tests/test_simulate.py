@@ -7,7 +7,7 @@ import sys
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from gossamer.core import Message, Part, Round
 from gossamer.engines.block import NodeError
 from gossamer.engines.host import codec_for
 from gossamer.engines.simulate import Simulation
+from gossamer.engines.state import settle
 from gossamer.engines.workers import WorkerError
 from gossamer.experiment import Evaluation, Wire
 from gossamer.partition import LabelShards
@@ -40,6 +41,31 @@ def test_a_run_through_real_bytes_is_the_run_that_counts_them(case: str, index_c
     encoded = gossamer.simulate(of(case, wire=Wire("encode", index_coding)), workers=2)
     assert torch.equal(counted.models, encoded.models)
     assert without_times(counted.metrics) == without_times(encoded.metrics)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_of_any_size_give_the_same_run(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gossamer.simulate(of(case), workers=1)
+    monkeypatch.setattr("gossamer.engines.simulate.BLOCK_BYTES", 1)  # of one node each
+    single = gossamer.simulate(of(case), workers=1)
+    assert torch.equal(whole.models, single.models)
+    assert without_times(whole.metrics) == without_times(single.metrics)
+
+
+def test_a_state_goes_home_whole_though_its_tensors_change_places() -> None:
+    home = Pair(torch.zeros(2, 3), torch.ones(2, 3))
+    a, b = home
+    settled = settle(Pair(b, a), home)
+    assert settled is home
+    assert a.tolist() == [[1.0] * 3] * 2
+    assert b.tolist() == [[0.0] * 3] * 2
+    settle(Pair(a, a[:1].expand(2, 3)), home)
+    assert torch.equal(a, b)
+
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
 
 
 def test_full_sharing_is_what_shares_are_measured_by() -> None:

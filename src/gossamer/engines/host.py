@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Message, Part, PartSpec, Samples, State, Task, chosen, row_of
+from gossamer.core import Algorithm, Message, Part, PartSpec, Samples, State, Task, chosen, row_of
 from gossamer.engines.block import Block
 from gossamer.engines.inbox import BlockInbox, Edges
-from gossamer.engines.state import map_tensors, shared, tensors_of
+from gossamer.engines.state import map_tensors, rows_of, settle, shared, tensors_of
 from gossamer.engines.told import Told
 from gossamer.experiment import Experiment
 from gossamer.faults import Network
 from gossamer.wire.catching_up import resync_parts
 
 FULL_SHARING = {"x": PartSpec()}
+NOTHING = torch.empty(0)
 REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes}
 
 
@@ -38,9 +39,9 @@ class Board:
 
     messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n;
     # of a running part the sum of all so far
-    state: State  # (n, ...): where blocks start, and what `save` writes
+    state: State  # (n, ...): where blocks keep theirs
     buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
-    models: Tensor  # (n, D), as of the last evaluation
+    models: Tensor  # (n, D), as of the last evaluation; a part of the state, if that is what the models are
     losses: Tensor  # (n,) training loss of the round
     num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
     full_bytes: Tensor  # (n,): one message of full sharing
@@ -61,12 +62,12 @@ class Board:
         n, d = experiment.nodes, sum(task.layer_sizes)
         num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
         algorithm = experiment.optimizer.around(experiment.algorithm)
-        models = shared(n, d)
-        models[:] = task.initial_model(experiment.seed)
 
-        def moved(_: str, tensor: Tensor) -> Tensor:
-            return shared(*tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        def repeated(_: str, tensor: Tensor) -> Tensor:
+            return shared(n, *tensor.shape[1:], dtype=tensor.dtype).copy_(tensor)
 
+        one = algorithm.init(task.initial_model(experiment.seed)[None].clone())  # and every node starts there
+        state = map_tensors(one, repeated)
         messages = {}
         for name, spec in algorithm.parts.items():
             width = d if spec.width is None else spec.width
@@ -75,9 +76,9 @@ class Board:
             messages[name] = Part(values, shared(num_rows, width, dtype=torch.bool) if marked else None)
         return cls(
             messages=messages,
-            state=map_tensors(algorithm.init(models), moved),
+            state=state,
             buffers=shared(n, len(task.buffers)).copy_(task.buffers),
-            models=models,
+            models=algorithm.model(state) if _keeps_models(algorithm, one) else shared(n, d),
             losses=shared(n),
             num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
             full_bytes=shared(n, dtype=torch.int64),
@@ -88,30 +89,61 @@ class Board:
         )
 
 
+def _keeps_models(algorithm: Algorithm, state: State) -> bool:
+    """Are the models themselves a part of the state?"""
+    models = algorithm.model(state)
+    return any(tensor.data_ptr() == models.data_ptr() for _, tensor in tensors_of(state))
+
+
+class Codecs:
+    """Those that the blocks of an experiment share."""
+
+    def __init__(self, experiment: Experiment, task: Task):
+        self.messages = codec_for(experiment, task)
+        self.resync = codec_for(experiment, task, resync=True)
+        self.full = wire.Codec(FULL_SHARING, sum(task.layer_sizes), experiment.seed)
+
+
+@dataclass
+class Hosts:
+    """The blocks of a worker, one after the other."""
+
+    blocks: Sequence["BlockHost"]
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        return range(self.blocks[0].nodes[0], self.blocks[-1].nodes[-1] + 1)
+
+    def run(self, stage: str, round: int) -> None:
+        for block in self.blocks:
+            block.run(stage, round)
+
+
 @dataclass
 class BlockHost:
-    """A block and its place on the board."""
+    """A block and its place on the board, where its state is whenever no stage is under way."""
 
     block: Block
     board: Board
+    codecs: Codecs
     evaluated: frozenset[int]  # nodes
     test_samples: Samples
 
     def __post_init__(self) -> None:
         self.experiment = self.block.experiment
-        self.codec = codec_for(self.experiment, self.block.task)
-        self.resync_codec = codec_for(self.experiment, self.block.task, resync=True)
-        self.full_codec = wire.Codec(FULL_SHARING, sum(self.block.task.layer_sizes), self.experiment.seed)
         self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
         self.network = network_of(self.experiment)
+        self.home: State = rows_of(self.board.state, self.rows)
+        self.block.state, self.block.buffers = self.home, self.board.buffers[self.rows]
 
     @property
     def nodes(self) -> Sequence[int]:
         return self.block.nodes
 
     def run(self, stage: str, round: int) -> None:
-        stages = {"outgoing": self.outgoing, "incoming": self.incoming, "evaluate": self.evaluate, "save": self.save}
+        stages = {"outgoing": self.outgoing, "incoming": self.incoming, "evaluate": self.evaluate}
         stages[stage](round)
+        self.block.state = settle(self.block.state, self.home)
 
     def outgoing(self, round: int) -> None:
         up = self._up(round)
@@ -120,12 +152,11 @@ class BlockHost:
         encoded = self.experiment.wire.mode == "encode" and message
         rows, before = self._places(round), self._places(round - 1)
         for name, part in (self._through_bytes(message, round) if encoded else message).items():
-            spec, target, values = self.experiment.algorithm.parts[name], self.board.messages[name], part.values
-            if part.sent is not None:
-                values = chosen(values, part.sent).values  # nothing travels that is not marked
+            spec, target = self.experiment.algorithm.parts[name], self.board.messages[name]
+            values = part.values if part.sent is None else chosen(part.values, part.sent).values
             if spec.running:
                 values = target.values[before] + torch.where(up, values, 0)
-            target.values[rows] = values
+            target.values[rows] = values  # and nothing travels that is not marked
             if target.sent is not None:
                 assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
                 target.sent[rows] = part.sent
@@ -141,17 +172,13 @@ class BlockHost:
             self.board.weights[self.rows] = weights.double().mean(-1)
 
     def evaluate(self, round: int) -> None:
-        models = self.block.models()
-        self.board.models[self.rows] = models
+        models, place = self.block.models(), self.board.models[self.rows]
+        if models.data_ptr() != place.data_ptr():
+            place.copy_(models)
         for node, model in zip(self.nodes, models, strict=True):
             if node in self.evaluated:
                 scores = self.block.task.evaluate(model, self.test_samples, self.board.buffers[node])
                 self.board.scores[node] = torch.tensor(scores, dtype=torch.float64)
-
-    def save(self, round: int) -> None:
-        rows = dict(tensors_of(self.block.state))
-        for name, target in tensors_of(self.board.state):
-            target[self.rows] = rows[name]
 
     def _places(self, round: int) -> slice:
         """Where the messages of a round lie on the board."""
@@ -162,10 +189,11 @@ class BlockHost:
         return torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, round)[self.rows])[:, None]
 
     def _count(self, message: Message) -> None:
-        sizes = [list(parts.values()) for parts in self.codec.num_bytes(message)]
+        sizes = [list(parts.values()) for parts in self.codecs.messages.num_bytes(message)]
         self.board.num_bytes[self.rows] = torch.tensor(sizes, dtype=torch.int64).view(len(self.nodes), -1, 3)
-        full = self.full_codec.num_bytes({"x": Part(self.block.before_send)})
+        full = self.codecs.full.num_bytes({"x": Part(self.block.before_send)})
         self.board.full_bytes[self.rows] = torch.tensor([parts["x"].total for parts in full])
+        self.block.before_send = NOTHING  # let go of it
         for column, name in enumerate(self.experiment.wire.compare):
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
             self.board.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
@@ -180,22 +208,22 @@ class BlockHost:
         mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
         for node in np.unique(mine.senders[told.need_resync(mine, self.board.frame_bytes)]).tolist():
             one = row_of(sums, node - self.rows.start)
-            num_bytes = sum(sizes.total for sizes in self.resync_codec.num_bytes(one)[0].values())
-            told.resync_bytes[node] = self.codec.frame_bytes + num_bytes
+            num_bytes = sum(sizes.total for sizes in self.codecs.resync.num_bytes(one)[0].values())
+            told.resync_bytes[node] = self.codecs.messages.frame_bytes + num_bytes
             if self.experiment.wire.mode == "encode":
-                frame = self.resync_codec.encode(one, node, round)
+                frame = self.codecs.resync.encode(one, node, round)
                 assert len(frame) == told.resync_bytes[node], "a resync frame is not as long as was counted"
-                decoded = self.resync_codec.decode(frame)[2]
+                decoded = self.codecs.resync.decode(frame)[2]
                 assert all(torch.equal(decoded[name].values, part.values) for name, part in one.items())
 
     def _through_bytes(self, message: Message, round: int) -> Message:
         """The message as it is on the other side: encoded and decoded, row by row."""
         decoded = []
         for row, node in enumerate(self.nodes):
-            frame = self.codec.encode(row_of(message, row), node, round)
+            frame = self.codecs.messages.encode(row_of(message, row), node, round)
             counted = self.board.frame_bytes[node]
             assert len(frame) == counted, f"{len(frame)} bytes were encoded and {counted} counted"
-            decoded.append(self.codec.decode(frame)[2])
+            decoded.append(self.codecs.messages.decode(frame)[2])
 
         def joined(name: str) -> Part:
             sent = [m[name].sent for m in decoded]

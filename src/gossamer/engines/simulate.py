@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping
-from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -15,8 +14,8 @@ from torch import Tensor
 from gossamer import wire
 from gossamer.core import Round, Samples, Task
 from gossamer.engines.block import Block, NodeError
-from gossamer.engines.host import BlockHost, Board, network_of
-from gossamer.engines.state import map_tensors, tensors_of
+from gossamer.engines.host import BlockHost, Board, Codecs, Hosts, network_of
+from gossamer.engines.state import tensors_of
 from gossamer.engines.told import Again
 from gossamer.engines.workers import Workers
 from gossamer.experiment import Experiment
@@ -24,6 +23,7 @@ from gossamer.faults import Links
 from gossamer.rng import Streams, permutation, philox
 
 KINDS = ("header", "indices", "values")  # of bytes
+BLOCK_BYTES = 2 << 20  # of a block's models: so that what is computed from them is small, and near the processor
 
 
 class Simulation:
@@ -107,8 +107,6 @@ class Simulation:
 
     def save(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, one row a node: what `restore` takes."""
-        if self._workers:
-            self._workers.run("save", self.round)
         return dict(tensors_of(self._board.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
@@ -132,20 +130,23 @@ class Simulation:
 
     def models(self) -> Tensor:
         """(n, D): the model of every node now."""
-        self.save()
         return self.experiment.optimizer.around(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> Workers:
         wire.warm()
-        hosts = []
-        for nodes in split(self.experiment.nodes, self._num_workers, getattr(self.task, "chunk", 1)):
-            rows = slice(nodes.start, nodes.stop)
-            shards = [self._shards[i] for i in nodes]
-            block = Block(self.experiment, self.task, nodes, shards, self._board.models[rows])
-            block.state = map_tensors(self._board.state, partial(_copy_rows, rows=rows))
-            block.buffers = self._board.buffers[rows]
-            hosts.append(BlockHost(block, self._board, self._evaluated, self._test_samples))
-        return Workers(hosts)
+        chunk, codecs = getattr(self.task, "chunk", 1), Codecs(self.experiment, self.task)
+        rows = max(1, BLOCK_BYTES // (4 * sum(self.task.layer_sizes) * chunk)) * chunk
+        return Workers(
+            [
+                Hosts([self._host(nodes[start : start + rows], codecs) for start in range(0, len(nodes), rows)])
+                for nodes in split(self.experiment.nodes, self._num_workers, chunk)
+            ]
+        )
+
+    def _host(self, nodes: range, codecs: Codecs) -> BlockHost:
+        x0 = self._board.models[nodes.start : nodes.stop]
+        block = Block(self.experiment, self.task, nodes, [self._shards[i] for i in nodes], x0)
+        return BlockHost(block, self._board, codecs, self._evaluated, self._test_samples)
 
     def _choose_nodes(self) -> frozenset[int]:
         n, wanted = self.experiment.nodes, self.experiment.evaluation.nodes
@@ -264,10 +265,6 @@ def chosen_test_samples(experiment: Experiment, task: Task) -> Samples:
     if wanted == "all":
         return np.arange(n)
     return np.sort(permutation(philox(experiment.seed, "test samples"), n)[:wanted])
-
-
-def _copy_rows(_: str, tensor: Tensor, rows: slice) -> Tensor:
-    return tensor[rows].clone()
 
 
 def default_workers() -> int:

@@ -29,6 +29,28 @@ def map_tensors(state: State, change: Callable[[str, Tensor], Tensor], prefix: s
     return state._replace(**changed)
 
 
+def rows_of(state: State, rows: slice) -> State:
+    """Some nodes' part of a state: views, nothing is copied."""
+    return map_tensors(state, lambda _, tensor: tensor[rows])
+
+
+def settle(state: State, home: State) -> State:
+    """Move a state's tensors to where those of `home` lie, which become it; what is there already stays."""
+    places = dict(tensors_of(home))
+    memory = {place.untyped_storage().data_ptr() for place in places.values()}
+    moving = {name: tensor for name, tensor in tensors_of(state) if not _same_place(tensor, places[name])}
+    for name, tensor in moving.items():  # before anything is written: it may lie where another one is to go
+        if tensor.untyped_storage().data_ptr() in memory:
+            moving[name] = tensor.clone()
+    for name, tensor in moving.items():
+        places[name].copy_(tensor)
+    return home
+
+
+def _same_place(a: Tensor, b: Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
+
+
 def shared(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Zeros that forked processes see and write together.
 
