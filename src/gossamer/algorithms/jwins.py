@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from gossamer.algorithms.cutoff import PAPER_LAW, CutoffLaw, law_for_budget
 from gossamer.compressors import largest
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen, partial_average
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen, partial_average, picked
 from gossamer.transforms import Identity, LinearTransform, Wavelet
 
 
@@ -89,9 +88,8 @@ class Jwins(Algorithm):
     def share(self, state: State, fraction: Tensor) -> tuple[Message, State]:
         """Share this fraction, (B, 1), of the coefficients."""
         coefficients = self.transform.forward(state.x)
-        score = coefficients - state.reference
-        sent = largest(score.abs(), fraction)
-        reference = torch.where(sent, state.coefficients, state.reference)
+        sent = largest(coefficients - state.reference, fraction)
+        reference = picked(sent, state.coefficients, state.reference)
         return {"coefficients": chosen(coefficients, sent)}, State(state.x, coefficients, reference)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:

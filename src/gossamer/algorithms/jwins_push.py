@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gossamer.algorithms.jwins import Jwins
 from gossamer.compressors import largest
-from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Transform
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Transform, picked
 
 _GRAIN = 1 / 16  # what is sent of a weight is a multiple of it
 _KEPT = 1 / 4  # of a weight is never sent
@@ -87,17 +87,17 @@ class JwinsPush(Algorithm):
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         z = state.mass / state.weight
-        sent = largest((z - state.reference).abs(), self._jwins.cutoff(z.shape[-1]).draw(round.rng))
+        sent = largest(z - state.reference, self._jwins.cutoff(z.shape[-1]).draw(round.rng))
         whole = ((state.weight - _KEPT) / _GRAIN + 0.01).floor()  # 0.01: a multiple stays one in spite of rounding
-        grains = torch.where(sent, whole.clamp(0, _MOST), 0)
+        grains = picked(sent, whole.clamp(0, _MOST))
         weight = grains * _GRAIN
-        mass = torch.where(sent, z * weight, 0)
+        mass = picked(sent, z * weight)
         scales = torch.full((len(z), 1), _GRAIN)
         message = {
             "mass": Part(mass, sent),
             "weight": Part(weight, sent, Quantized(grains.to(torch.int16), scales, 0)),
         }
-        reference = torch.where(sent, state.start, state.reference)
+        reference = picked(sent, state.start, state.reference)
         return message, State(state.mass - mass, state.weight - weight, reference, state.start)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gossamer.kernels.selection import mark_largest
 from gossamer.rng import Streams
 
 
@@ -12,17 +13,11 @@ def count(fraction: float, width: int) -> int:
     return min(width, max(1, int(fraction * width + 0.5)))
 
 
-def largest(scores: Tensor, fraction: Tensor) -> Tensor:
-    """(B, D) bool: the largest `fraction` (B, 1) of each row's scores; of equal scores the first ones."""
-    width = scores.shape[-1]
-    sent = np.zeros(scores.shape, dtype=bool)
-    for row, kept, marks in zip(scores.numpy(), fraction[:, 0].tolist(), sent, strict=True):
-        num_kept = count(kept, width)
-        threshold = np.partition(row, width - num_kept)[width - num_kept]
-        np.greater(row, threshold, out=marks)
-        missing = num_kept - np.count_nonzero(marks)
-        marks[np.flatnonzero(row == threshold)[:missing]] = True
-    return torch.from_numpy(sent)
+def largest(x: Tensor, fraction: Tensor) -> Tensor:
+    """(B, D) bool: the `fraction` (B, 1) of each row's entries, float32, with the largest |x|; of equals the first."""
+    assert x.dtype == torch.float32
+    num_largest = np.array([count(kept, x.shape[-1]) for kept in fraction[:, 0].tolist()], np.int64)
+    return torch.from_numpy(mark_largest(x.contiguous().numpy().view(np.uint32), num_largest))
 
 
 def random_entries(rng: Streams, fraction: float, width: int) -> Tensor:

@@ -37,7 +37,7 @@ class TopK(Compression):
         _check_fraction(self.fraction)
 
     def choose(self, x: Tensor, round: Round) -> Tensor:
-        return largest(x.abs(), torch.full((len(x), 1), self.fraction, dtype=torch.float64))
+        return largest(x, torch.full((len(x), 1), self.fraction, dtype=torch.float64))
 
     def delta(self, width: int) -> float:
         return count(self.fraction, width) / width
@@ -60,7 +60,7 @@ class LayerwiseTopK(Compression):
         if sum(sizes) != x.shape[-1]:
             raise ValueError(f"layers of {sum(sizes)} entries in all cannot divide rows of {x.shape[-1]}; take top-k")
         fraction = torch.full((len(x), 1), self.fraction, dtype=torch.float64)
-        return torch.cat([largest(layer, fraction) for layer in torch.split(x.abs(), sizes, dim=-1)], dim=-1)
+        return torch.cat([largest(layer, fraction) for layer in torch.split(x, sizes, dim=-1)], dim=-1)
 
     def delta(self, width: int) -> float:
         """That of the worst layer there could be: a layer of 14 entries keeps one of them at 10 %."""
