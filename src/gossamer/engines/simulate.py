@@ -17,13 +17,14 @@ from gossamer.engines.block import Block, NodeError
 from gossamer.engines.host import BlockHost, Board, Codecs, Hosts, network_of
 from gossamer.engines.state import tensors_of
 from gossamer.engines.told import Again
+from gossamer.engines.warm import warm
 from gossamer.engines.workers import Workers
 from gossamer.experiment import Experiment
 from gossamer.faults import Links
 from gossamer.rng import Streams, permutation, philox
 
 KINDS = ("header", "indices", "values")  # of bytes
-BLOCK_BYTES = 2 << 20  # of a block's models: so that what is computed from them is small, and near the processor
+BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them is small, and near the processor
 
 
 class Simulation:
@@ -133,7 +134,7 @@ class Simulation:
         return self.experiment.optimizer.around(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> Workers:
-        wire.warm()
+        warm()
         chunk, codecs = getattr(self.task, "chunk", 1), Codecs(self.experiment, self.task)
         rows = max(1, BLOCK_BYTES // (4 * sum(self.task.layer_sizes) * chunk)) * chunk
         return Workers(

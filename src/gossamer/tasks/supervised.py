@@ -183,7 +183,8 @@ class Supervised:
     def gradient(
         self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        self.module.train()
+        if not self.module.training:  # saying so to every layer takes as long as a layer
+            self.module.train()
         if self.strategy != "rows":
             return self._gradient_in_chunks(models, samples)
         models = models.to(self.device)  # on the CPU this is no copy, nor are those below
