@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compressors", "transforms", "models"]
 
 workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one a core.")
+scratch_option = click.option(
+    "--scratch", type=click.Path(path_type=Path), help="Keep models in files of this directory, not in memory."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 data_option = click.option("--data", help="The directory with data sets; by default what GOSSAMER_DATA names.")
 
@@ -49,6 +52,7 @@ cli.add_command(cost)
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds.")
 @data_option
 @workers_option
+@scratch_option
 @json_option
 def run(
     experiment: str,
@@ -59,6 +63,7 @@ def run(
     checkpoint_every: int,
     data: str | None,
     workers: int | None,
+    scratch: Path | None,
     as_json: bool,
 ) -> None:
     """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
@@ -76,7 +81,7 @@ def run(
     chosen = toml.read(described)
     out = out or unused(Path("runs") / chosen.name)
     with Progress({chosen.name: chosen.rounds}) as progress:
-        done = simulate(chosen, out, workers, checkpoint_every, progress.of(chosen.name))
+        done = simulate(chosen, out, workers, checkpoint_every, progress.of(chosen.name), scratch)
     _show(done, as_json)
 
 
@@ -85,8 +90,11 @@ def run(
 @click.option("--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds.")
 @data_option
 @workers_option
+@scratch_option
 @json_option
-def resume(run: Path, checkpoint_every: int, data: str | None, workers: int | None, as_json: bool) -> None:
+def resume(
+    run: Path, checkpoint_every: int, data: str | None, workers: int | None, scratch: Path | None, as_json: bool
+) -> None:
     """Continue the run in directory RUN from its last checkpoint."""
     from gossamer.console import Progress
     from gossamer.run import open_run
@@ -95,7 +103,7 @@ def resume(run: Path, checkpoint_every: int, data: str | None, workers: int | No
     _look_for_data_in(data)
     past = open_run(run).document
     with Progress({past["name"]: past["rounds"]}) as progress:
-        done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]))
+        done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]), scratch)
     _show(done, as_json)
 
 

@@ -88,19 +88,24 @@ def simulate(
     workers: int | None = None,
     checkpoint_every: int = 100,
     on_round: OnRound | None = None,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Carry an experiment out; with `out`, keep it in a new directory and save its state every so many rounds.
 
+    With `scratch`, a directory, the nodes' models and states are kept in files there while it runs, and not in memory.
+    Neither it nor the number of workers changes the result.
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
     _check_counts(workers=workers, checkpoint_every=checkpoint_every)
-    directory = None if out is None else Path(out)
+    directory = _path(out)
     if directory is not None and os.path.exists(directory):
         raise ExperimentError(
             f"{directory} exists already; name another directory, or continue it with gossamer resume"
         )
     experiment = experiment.pinned()
-    with Simulation(experiment, workers) as simulation:  # refuses what cannot run before a directory is made
+    with Simulation(
+        experiment, workers, _path(scratch)
+    ) as simulation:  # refuses what cannot run before a directory is made
         if directory is not None:
             try:
                 directory.mkdir(parents=True)
@@ -119,6 +124,7 @@ def resume(
     workers: int | None = None,
     checkpoint_every: int = 100,
     on_round: OnRound | None = None,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Continue the run in a directory from its last checkpoint, to the same result as if it had never stopped.
 
@@ -132,11 +138,11 @@ def resume(
             f"{directory / 'experiment.toml'} names a class of your own; resume it from Python with "
             "gossamer.resume(directory, experiment)"
         )
-    with Simulation(past.experiment.pinned(), workers) as simulation:
+    with Simulation(past.experiment.pinned(), workers, _path(scratch)) as simulation:
         if (directory / "checkpoint.safetensors").exists():
             files.restore(directory, past.document, len(past.metrics), simulation)
         if (directory / "result.json").exists():
-            past.models = simulation.models().clone() if simulation.round else None
+            past.models = simulation.models() if simulation.round else None
             return past
         past.metrics = past.metrics[: simulation.round]  # later rounds are run again
         for name in ("metrics.jsonl", "ledger.jsonl"):
@@ -214,7 +220,7 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
                 on_round(metrics)
             if stop_requested() and simulation.round < experiment.rounds:
                 raise StopRequest(run)
-        run.models = simulation.models().clone()
+        run.models = simulation.models()
         if directory is not None:
             files.save_checkpoint(directory, run.document, simulation)
             write_report(directory / "report.html", [run])
@@ -242,6 +248,10 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
     finally:
         for s, handler in before:
             signal.signal(s, handler)
+
+
+def _path(given: str | os.PathLike[str] | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _check_counts(**given: int | None) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -57,28 +59,30 @@ class Board:
         return lengths
 
     @classmethod
-    def of(cls, experiment: Experiment, task: Task) -> "Board":
-        """The board before the first round."""
+    def of(cls, experiment: Experiment, task: Task, scratch: Path | None = None) -> "Board":
+        """The board before the first round; what grows with the model is kept in files of the scratch directory."""
         n, d = experiment.nodes, sum(task.layer_sizes)
         num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
         algorithm = experiment.optimizer.around(experiment.algorithm)
 
+        large = partial(shared, scratch=scratch)
+
         def repeated(_: str, tensor: Tensor) -> Tensor:
-            return shared(n, *tensor.shape[1:], dtype=tensor.dtype).copy_(tensor)
+            return large(n, *tensor.shape[1:], dtype=tensor.dtype).copy_(tensor)
 
         one = algorithm.init(task.initial_model(experiment.seed)[None].clone())  # and every node starts there
         state = map_tensors(one, repeated)
         messages = {}
         for name, spec in algorithm.parts.items():
             width = d if spec.width is None else spec.width
-            values = shared(num_rows, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
+            values = large(num_rows, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
             marked = (spec.indexed or spec.drawn or spec.like) and not spec.running
-            messages[name] = Part(values, shared(num_rows, width, dtype=torch.bool) if marked else None)
+            messages[name] = Part(values, large(num_rows, width, dtype=torch.bool) if marked else None)
         return cls(
             messages=messages,
             state=state,
             buffers=shared(n, len(task.buffers)).copy_(task.buffers),
-            models=algorithm.model(state) if _keeps_models(algorithm, one) else shared(n, d),
+            models=algorithm.model(state) if _keeps_models(algorithm, one) else large(n, d),
             losses=shared(n),
             num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
             full_bytes=shared(n, dtype=torch.int64),

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Mapping
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from gossamer.engines.state import tensors_of
 from gossamer.engines.told import Again
 from gossamer.engines.warm import warm
 from gossamer.engines.workers import Workers
-from gossamer.experiment import Experiment
+from gossamer.experiment import Experiment, ExperimentError
 from gossamer.faults import Links
 from gossamer.rng import Streams, permutation, philox
 
@@ -30,17 +31,18 @@ BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them
 class Simulation:
     """An experiment under way. `step` runs a round and returns its metrics; close it, or use it in a `with`."""
 
-    def __init__(self, experiment: Experiment, workers: int | None = None):
+    def __init__(self, experiment: Experiment, workers: int | None = None, scratch: Path | None = None):
+        """In so many processes; models and states in memory, or in files of a scratch directory."""
         self._workers: Workers | None = None  # started with the first round, after a resume has set the state
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
         try:
-            self._prepare(experiment, workers)
+            self._prepare(experiment, workers, scratch)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, experiment: Experiment, workers: int | None) -> None:
+    def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None) -> None:
         self.task: Task = experiment.load_task()
         self.experiment = experiment = experiment.prepared(self.task)
         self._shards = experiment.shards(self.task)
@@ -49,7 +51,14 @@ class Simulation:
         self._network = network_of(experiment)
         self._evaluated = self._choose_nodes()
         self._test_samples = chosen_test_samples(experiment, self.task)
-        self._board = Board.of(experiment, self.task)
+        try:
+            self._board = Board.of(experiment, self.task, scratch)
+        except OSError as error:
+            if scratch is None:
+                raise
+            raise ExperimentError(
+                f"scratch: {scratch} cannot hold the models: {error.strerror}; name a directory with room for them"
+            ) from error
         self._num_workers = min(workers or default_workers(), experiment.nodes)
         self._last: tuple[Links, Again]  # what the last round sent
 
