@@ -9,7 +9,7 @@ those of ../shared/data/snapshots are taken, where present, and vectors made up 
     *_indices_per_second              mask to coded indices and back to positions, choosing the coder included
     *_megabytes_per_second            of float32, sent values to coded bytes and back, histogram included
     times_reference                   whole messages, encoded and decoded, against Elias-gamma in NumPy and fpzip
-    num_bytes_times_faster            the sizes of a block of nodes' messages, as in a simulation, against encoding them
+    num_bytes_times_faster            the sizes of the messages of a simulation's block, against encoding each of them
 
 Every time is the best of several, taken in turn, on one core: on a shared machine trust the ratios.
 """
@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gossamer.core import Part, PartSpec, Quantized, chosen
+from gossamer.core import Part, PartSpec, Quantized, chosen, row_of
+from gossamer.engines.simulate import BLOCK_BYTES
 from gossamer.kernels.bits import PADDING, positions_of
 from gossamer.wire import Codec, indices, warm
 
@@ -158,9 +159,9 @@ def measure(
     width = part.values.shape[1]
     codec = Codec({"x": spec}, width, seed=0, index_coding=index_coding, contexts=contexts)
     message = {"x": part}
-    num_rows = max(1, 1_500_000 // width)
+    num_rows = max(1, BLOCK_BYTES // (4 * width))
     block = {"x": rows_of(part, [0] * num_rows)}
-    rows = [{"x": rows_of(block["x"], [row])} for row in range(num_rows)]
+    rows = [row_of(block, row) for row in range(num_rows)]  # the same memory
     frame = codec.encode(message, 0, 0)
     sizes = codec.num_bytes(message)[0]["x"]
     given = codec._rows(message)["x"]
