@@ -176,6 +176,7 @@ class Algorithm:
     """
 
     steps_plainly: ClassVar[bool] = False  # True: the state's x is the model, a step x - learning_rate * gradient
+    tries_models: ClassVar[bool] = False  # True: it asks for `round.loss`, so meets data elsewhere than in gradients
 
     @property
     def composition(self) -> "Algorithm":

@@ -18,6 +18,8 @@ from gossamer.mixing import Mixing
 from gossamer.models import MODELS, Architecture
 from gossamer.optimizer import SCHEDULES, Optimizer, Schedule
 from gossamer.partition import PARTITIONS, Iid, Partition, check_enough
+from gossamer.privacy import Privacy
+from gossamer.privacy import is_installed as can_account
 from gossamer.tasks import TASKS, Digits, Supervised
 from gossamer.topologies import TOPOLOGIES, RandomRegular, Ring, Topology
 from gossamer.transforms import TRANSFORMS, LinearTransform
@@ -94,6 +96,7 @@ class Experiment:
     device: str = "cpu"  # where gradients and tests are computed, as torch names it
     wire: Wire = field(default_factory=Wire)
     faults: Faults = field(default_factory=Faults)
+    privacy: Privacy = field(default_factory=Privacy)
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -188,6 +191,8 @@ class Experiment:
             raise ExperimentError(
                 f"local_steps: {algorithm} is defined for one local step a round, {self.local_steps} was given; take 1"
             )
+        if self.privacy.on:
+            self._check_privacy(task)
         with section("topology"):
             mixings = [self.topology.at(self.nodes, self.seed, round) for round in self.topology.turns]
         if "column_stochastic" in requires and not all(mixing.column_stochastic for mixing in mixings):
@@ -205,6 +210,28 @@ class Experiment:
             if given != "all" and given > most:
                 raise ExperimentError(f'evaluation.{key}: {given} was given, there are {most} {what}; take "all"')
         return mixings
+
+    def _check_privacy(self, task: Task) -> None:
+        """Refuse what would let a node's data out by another way than the noised change of its model."""
+        algorithm = named(self.algorithm)
+        if not can_account():
+            raise ExperimentError(
+                "privacy: what is spent is counted by dp-accounting; install gossamer[privacy], or leave clip out"
+            )
+        if self.algorithm.pools_data:
+            raise ExperimentError(
+                f"privacy: {algorithm} has one node hold all data, from which nothing protects it; take another"
+            )
+        if self.algorithm.tries_models:
+            raise ExperimentError(
+                f"privacy: {algorithm} shares more or less by the loss on a node's data, which no noise protects; "
+                "take another, such as jwins"
+            )
+        if task.buffers.numel():
+            raise ExperimentError(
+                "privacy: the model keeps running statistics of a node's data, which no noise protects; "
+                "take a model without batch normalization"
+            )
 
     def shards(self, task: Task) -> list[Samples]:
         """The training samples of each node."""

@@ -25,6 +25,7 @@ from torch import Tensor
 from gossamer import files, report, toml
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Experiment, ExperimentError
+from gossamer.privacy import Privacy
 
 Metrics = dict[str, Any]
 OnRound = Callable[[Metrics], None]
@@ -78,6 +79,7 @@ class Run:
                 f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics)
                 for name in self.document["wire"]["compare"]
             },
+            **Privacy(**self.document.get("privacy", {})).spent(last["round"]),
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
 

@@ -43,6 +43,7 @@ class SkewScout(Algorithm):
     levels: int = 4
 
     requires = frozenset({"symmetric"})
+    tries_models = True
 
     def __post_init__(self) -> None:
         if self.every < 1:

@@ -51,6 +51,7 @@ def keys(directory: Path, names: tuple[str, ...], days: int, renew: bool) -> Non
 @click.option("--bind", help="Where to listen, host:port, if not at the address in the group's file.")
 @click.option("--metrics", default="127.0.0.1:0", show_default=True, help='Where /metrics is, host:port, or "off".')
 @click.option("--with-parent", is_flag=True, help="Leave when the process that started this one is gone.")
+@click.option("--seeded-noise", is_flag=True, help="Draw privacy's noise from the seed: for trials, it protects none.")
 @patience
 def peer(
     experiment: str,
@@ -62,6 +63,7 @@ def peer(
     bind: str | None,
     metrics: str,
     with_parent: bool,
+    seeded_noise: bool,
     deadline: float,
     adaptive: bool,
     start_deadline: float,
@@ -77,7 +79,7 @@ def peer(
     chosen = toml.read(document(experiment))
     out = out or Path("runs") / f"{chosen.name}-{me}"
     shown = None if metrics == "off" else metrics
-    place = Place(me, peers, certs, out, data, bind, shown, checkpoint_every, round_seconds, with_parent)
+    place = Place(me, peers, certs, out, data, bind, shown, checkpoint_every, round_seconds, with_parent, seeded_noise)
     report = run(chosen, place, settings(deadline, adaptive, start_deadline, dead_after))
     click.echo(json.dumps(report))
 
@@ -127,6 +129,7 @@ def up(
         "--checkpoint-every": checkpoint_every, "--round-seconds": round_seconds,
     }  # fmt: skip
     options = [word for name, value in given.items() for word in (name, str(value))] + ["--adaptive"] * adaptive
+    options += ["--seeded-noise"] * (verify and chosen.privacy.on)  # what the simulator draws
     with Fleet(chosen, out or unused(Path("runs") / f"up-{chosen.name}"), options) as fleet:
         report = watch(fleet, verify)
     if as_json:

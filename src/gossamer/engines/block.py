@@ -1,6 +1,6 @@
 """A block: the nodes that one process hosts, with their data and state. It does no input or output."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 from gossamer.core import Inbox, Message, Round, Samples, State, Task
 from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.experiment import Experiment
+from gossamer.privacy import Noise, seeded
 from gossamer.rng import Streams, permutations, words
 from gossamer.tasks import Supervised
 
@@ -55,11 +56,20 @@ class NodeError(Exception):
 class Block:
     """The hosted nodes. An engine calls `outgoing`, carries the messages, and calls `incoming`."""
 
-    def __init__(self, experiment: Experiment, task: Task, nodes: Sequence[int], shards: Sequence[Samples], x0: Tensor):
-        """The nodes with these numbers, ascending; shards and x0 are theirs, one a node."""
+    def __init__(
+        self,
+        experiment: Experiment,
+        task: Task,
+        nodes: Sequence[int],
+        shards: Sequence[Samples],
+        x0: Tensor,
+        noise: Noise = seeded,
+    ):
+        """The nodes with these numbers, ascending; shards and x0 are theirs, one a node. `noise` is for privacy."""
         self.experiment = experiment
         self.task = task
         self.nodes = nodes
+        self._noise = noise
         self.algorithm = experiment.optimizer.around(experiment.algorithm)
         self.state: State = self.algorithm.init(x0.clone())  # steps may be taken in place
         self.before_send = x0
@@ -75,19 +85,7 @@ class Block:
         `up`, (B, 1) bool, tells which nodes take part; the state of the others stays as it is.
         """
         round, before, buffers = self._round(number), self.state, self.buffers.clone()
-        losses = torch.zeros(len(self.nodes))
-        if self._descends:
-            self.state = self._with_model_of_its_own(up)
-        for step in range(self.experiment.local_steps):
-            try:
-                loss = self._step(number, step, round)
-            except Exception as error:
-                error.add_note(
-                    f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
-                )
-                raise
-            self._check_finite(loss, number, up)
-            losses += loss / self.experiment.local_steps
+        losses = self._take_private_steps(round, up) if self.experiment.privacy.on else self._take_steps(round, up)
         self.before_send = self.algorithm.model(self.state)  # what full sharing would send
         message, self.state = self.algorithm.send(self.state, round)
         self._hold(before, up)
@@ -95,9 +93,46 @@ class Block:
             self.buffers[:] = torch.where(up, self.buffers, buffers)
         return message, losses
 
-    def _step(self, number: int, step: int, round: Round) -> Tensor:
+    def _take_steps(self, round: Round, up: Tensor | None) -> Tensor:
+        if self._descends:
+            self.state = self._with_model_of_its_own(up)
+        return self._repeat(lambda step: self._step(step, round), round.number, up)
+
+    def _take_private_steps(self, round: Round, up: Tensor | None) -> Tensor:
+        """Steps on a copy of the model, of whose change the algorithm sees what privacy.py allows, as one gradient."""
+        start = self.models()
+        model = start.clone()
+
+        def step(number: int) -> Tensor:
+            samples, seeds = self._minibatches(round.number, number)
+            losses, gradient = self.task.gradient(model, samples, seeds, self.buffers)
+            model.sub_(round.learning_rate * gradient)
+            return losses
+
+        losses = self._repeat(step, round.number, up)
+        change = self.experiment.privacy.protect(model - start, self._noise(round, model.shape[-1]))
+        rate = round.learning_rate
+        self.state = self.algorithm.local_step(self.state, -change / rate if rate else torch.zeros_like(change), round)
+        return losses
+
+    def _repeat(self, take: Callable[[int], Tensor], number: int, up: Tensor | None) -> Tensor:
+        """The local steps of a round; their mean losses, (B,)."""
+        losses = torch.zeros(len(self.nodes))
+        for step in range(self.experiment.local_steps):
+            try:
+                loss = take(step)
+            except Exception as error:
+                error.add_note(
+                    f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
+                )
+                raise
+            self._check_finite(loss, number, up)
+            losses += loss / self.experiment.local_steps
+        return losses
+
+    def _step(self, step: int, round: Round) -> Tensor:
         """One local step; the losses (B,)."""
-        samples, seeds = self._minibatches(number, step)
+        samples, seeds = self._minibatches(round.number, step)
         if self._descends:
             assert isinstance(self.task, Supervised)
             return self.task.descend(self.state.x, samples, round.learning_rate)
@@ -145,7 +180,8 @@ class Block:
             return self.task.gradient(models, samples, seeds, self.buffers.clone())[0][:, None]
 
         rounds, local_steps = self.experiment.rounds, self.experiment.local_steps
-        return Round(number, learning_rate, rng, rounds, local_steps, loss, tuple(self.task.layer_sizes))
+        now = Round(number, learning_rate, rng, rounds, local_steps, layer_sizes=tuple(self.task.layer_sizes))
+        return now if self.experiment.privacy.on else now._replace(loss=loss)
 
     def _minibatches(self, number: int, step: int) -> tuple[list[Samples], list[int]]:
         """Of a local step of a round: each node's samples, and the seed for whatever is random in it."""

@@ -25,6 +25,7 @@ from gossamer.peers.inputs import Inputs
 from gossamer.peers.logs import Log
 from gossamer.peers.transport import Arrived, Payload, Settings, Transport
 from gossamer.peers.whole import SUMS, Whole
+from gossamer.privacy import Noise, secret
 from gossamer.rng import Streams
 from gossamer.wire import Listener, Speaker, WireError
 from gossamer.wire.catching_up import Said, has_running, plain_bytes, resync_parts
@@ -58,12 +59,22 @@ class Waits:
 class Node:
     """A block of one row, and the calls that a round takes. It knows the network only as a `Transport`."""
 
-    def __init__(self, inputs: Inputs, me: int, run_id: int, settings: Settings, counters: Counters, log: Log):
+    def __init__(
+        self,
+        inputs: Inputs,
+        me: int,
+        run_id: int,
+        settings: Settings,
+        counters: Counters,
+        log: Log,
+        noise: Noise = secret,
+    ):
+        """`noise` is for privacy: from the seed, anyone could draw it too, and take it away."""
         self.experiment, self.task, samples = inputs
         self.me, self.settings, self.counters, self.log = me, settings, counters, log
         self.round = 0  # rounds that are complete
         x0 = self.task.initial_model(self.experiment.seed)[None]
-        self.block = Block(self.experiment, self.task, [me], [samples], x0)
+        self.block = Block(self.experiment, self.task, [me], [samples], x0, noise)
         self.codec = codec_for(self.experiment, self.task)
         self.resync_codec = codec_for(self.experiment, self.task, resync=True)
         self.codec.run_id = self.resync_codec.run_id = run_id

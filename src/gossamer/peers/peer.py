@@ -27,7 +27,9 @@ from gossamer.peers.grpc_transport import GrpcTransport
 from gossamer.peers.inputs import prepare
 from gossamer.peers.logs import Log
 from gossamer.peers.node import Node
+from gossamer.peers.releases import Releases
 from gossamer.peers.transport import Settings
+from gossamer.privacy import secret, seeded
 
 EXPIRY_WARNING_SECONDS = 3 * 86400
 
@@ -46,6 +48,7 @@ class Place:
     checkpoint_every: int = 10
     round_seconds: float = 0.0  # a round takes at least so long
     with_parent: bool = False  # leave when the process that started this one is gone
+    seeded_noise: bool = False  # draw the noise of privacy from the seed, as a simulation does: it protects nobody
 
 
 @dataclass
@@ -80,8 +83,12 @@ def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, A
         me = members.member(place.name)
         run_id = group.run_id(members, experiment)
         credentials = keys.load(place.certificates, place.name)
-        node = Node(prepare(experiment, me.node, place.data), me.node, run_id, settings, counters, log)
+        noise = seeded if place.seeded_noise else secret
+        node = Node(prepare(experiment, me.node, place.data), me.node, run_id, settings, counters, log, noise)
+        if experiment.privacy.on and place.seeded_noise:
+            log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
         _resume(node, place, run_id, experiment, log)
+        releases = Releases(experiment.privacy, place.out, node.round)
         wire.warm()
         transport = GrpcTransport(
             me, members, credentials, settings, counters, log,
@@ -93,11 +100,11 @@ def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, A
         if place.metrics:
             _show_metrics(place.metrics, node, transport, at_the_end, log)
         node.gather(transport, [n for n in members.nodes if n != me.node], lambda: wishes.leave)
-        _carry_on(node, transport, place, run_id, wishes)
+        _carry_on(node, transport, place, run_id, wishes, releases)
         done = node.round >= node.experiment.rounds
         if done:
             node.linger(transport, lambda: wishes.leave)
-    report = _report(node, place, counters)
+    report = _report(node, place, counters) | releases.report()
     if done:
         (place.out / "model.safetensors").write_bytes(save({"model": node.block.models()[0].contiguous()}))
         files.replace(place.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
@@ -136,13 +143,16 @@ def _resume(node: Node, place: Place, run_id: int, experiment: Experiment, log: 
     files.replace(place.out / "metrics.jsonl", files.lines(kept))
 
 
-def _carry_on(node: Node, transport: GrpcTransport, place: Place, run_id: int, wishes: Wishes) -> None:
+def _carry_on(
+    node: Node, transport: GrpcTransport, place: Place, run_id: int, wishes: Wishes, releases: Releases
+) -> None:
     saved_at = node.round
     while node.round < node.experiment.rounds and not wishes.leave:
         began, cpu_began = time.monotonic(), time.process_time()
         node.catch_up(transport)
         if node.round >= node.experiment.rounds:
             break
+        releases.add()
         metrics = node.step(transport)
         totals = node.counters.totals()
         metrics |= {name: totals[name] for name in ("bytes_out", "bytes_in", "neighbours_lost", "neighbours_found")}

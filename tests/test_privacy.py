@@ -1,0 +1,188 @@
+"""Clipping and noise: what they do to a model, what they cost, and what they do not go with."""
+
+from dataclasses import replace
+from math import exp, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import kstest, norm
+from torch import Tensor
+
+import gossamer
+from gossamer.algorithms import ALGORITHMS, Dpsgd, Jwins, SkewScout
+from gossamer.compressors import TopK
+from gossamer.core import Algorithm, Round
+from gossamer.engines.block import Block
+from gossamer.engines.simulate import Simulation
+from gossamer.experiment import Evaluation, Experiment, ExperimentError
+from gossamer.optimizer import Cosine, Optimizer
+from gossamer.privacy import Privacy, secret, seeded
+from gossamer.recipes.digits import dpsgd_digits
+from gossamer.rng import Streams
+from gossamer.tasks import Quadratic
+from gossamer.topologies import Ring
+
+SMALL = Experiment(nodes=4, rounds=3, local_steps=2, batch_size=4, topology=Ring(), task=Quadratic(dimension=2000))
+
+
+def block(experiment: Experiment, noise: Any = seeded) -> Block:
+    task = experiment.load_task()
+    shards = experiment.shards(task)
+    x0 = task.initial_model(0).repeat(experiment.nodes, 1)
+    return Block(experiment, task, range(experiment.nodes), shards, x0, noise)
+
+
+def without_noise(round: Round, width: int) -> Tensor:
+    return torch.zeros(len(round.rng.nodes), width, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("source", [seeded, secret])
+def test_noise_is_standard_normal_and_of_every_node_and_round_its_own(source: Any) -> None:
+    drawn = [source(Round(t, 0.1, Streams(5, [0, 1], t)), 20_001) for t in (0, 1)]
+    numbers = torch.cat(drawn).numpy()
+    assert numbers.shape == (4, 20_001)
+    for row in numbers:
+        assert kstest(row, "norm").pvalue > 1e-6
+        assert abs(np.mean(np.abs(row) > 3) - 2 * norm.cdf(-3)) < 1.5e-3
+    assert np.abs(np.corrcoef(numbers) - np.eye(4)).max() < 0.05
+    halves = np.stack([numbers[:, :10_000], numbers[:, 10_001:]])  # of a pair of numbers, one each
+    assert abs(np.corrcoef(halves.reshape(2, -1))[0, 1]) < 0.03
+
+
+def test_seeded_noise_can_be_drawn_again_and_secret_noise_cannot() -> None:
+    now = Round(3, 0.1, Streams(5, [2], 3))
+    assert torch.equal(seeded(now, 7), seeded(now, 7))
+    assert torch.equal(seeded(now, 7), seeded(Round(3, 0.1, Streams(5, [1, 2], 3)), 7)[1:])
+    assert not torch.equal(secret(now, 7), secret(now, 7))
+
+
+def test_a_rounds_change_is_clipped_and_its_noise_has_the_stated_deviation() -> None:
+    free = block(replace(SMALL, privacy=Privacy(clip=1e6, noise=1.0)), without_noise)
+    free.outgoing(0)
+    change = free.models()
+    norms = change.norm(dim=1)
+    assert norms.min() > 1
+    clip = float(norms.median())  # holds some, and not others
+    held = block(replace(SMALL, privacy=Privacy(clip, 1.0)), without_noise)
+    held.outgoing(0)
+    expected = change * (clip / norms).clamp(max=1)[:, None]
+    torch.testing.assert_close(held.models(), expected, rtol=1e-5, atol=1e-6)
+    noisy = block(replace(SMALL, privacy=Privacy(clip, 3.0)))
+    noisy.outgoing(0)
+    noise = noisy.models() - expected
+    assert noise.std(dim=1).numpy() == pytest.approx(np.full(4, 3 * clip), rel=0.06)
+
+
+def test_clipped_by_nothing_and_hardly_noised_it_is_the_plain_algorithm() -> None:
+    plain, private = block(SMALL), block(replace(SMALL, privacy=Privacy(1e6, 1.0)), without_noise)
+    for each in (plain, private):
+        each.outgoing(0)
+    torch.testing.assert_close(private.models(), plain.models())
+
+
+def test_whatever_the_data_are_an_algorithm_is_shown_nothing_beyond_the_ball() -> None:
+    """Any algorithm's state after a round is a function of one noised, clipped change, and of nothing else."""
+    fixed = Privacy(clip=0.5, noise=1.0)
+    for name in ("dpsgd", "jwins", "gradient-tracking", "sparse-push", "choco", "d2"):
+        one_step = replace(SMALL, local_steps=1, algorithm=_default(name), privacy=fixed)
+        states = []
+        for spread in (1.0, 50.0):  # other data of the same size, and larger gradients
+            of = block(replace(one_step, task=Quadratic(dimension=2000, spread=spread)), without_noise)
+            before = of.models().clone()
+            of.outgoing(0)
+            states.append(of)
+            assert (of.before_send - before).norm(dim=1).max() <= 0.5 * 1.0001
+        assert not torch.equal(states[0].models(), states[1].models())
+
+
+def _default(name: str) -> Algorithm:
+    kind = ALGORITHMS[name]
+    try:
+        return kind()
+    except TypeError:
+        return kind(TopK(0.1))  # type: ignore[call-arg]
+
+
+def exact_epsilon(noise: float, releases: int, delta: float) -> float:
+    """Of composed Gaussian mechanisms: Balle and Wang, "Improving the Gaussian mechanism", 2018, theorem 8."""
+    mu = 2 * sqrt(releases) / noise
+    return float(
+        brentq(lambda e: norm.cdf(mu / 2 - e / mu) - exp(e) * norm.cdf(-mu / 2 - e / mu) - delta, 0, 300)  # type: ignore[operator]
+    )
+
+
+@pytest.mark.parametrize(("noise", "releases"), [(1.0, 1), (2.0, 10), (10.0, 100), (40.0, 1500)])
+@pytest.mark.parametrize("delta", [1e-5, 1e-3])
+def test_epsilon_is_that_of_the_composed_gaussian_mechanism_and_never_less(
+    noise: float, releases: int, delta: float
+) -> None:
+    found, exact = Privacy(1.0, noise, delta).epsilon(releases), exact_epsilon(noise, releases, delta)
+    assert exact <= found <= 1.2 * exact
+
+
+def test_epsilon_by_renyis_orders_is_the_published_formula() -> None:
+    """Mironov, "Renyi differential privacy", 2017: alpha / (2 sigma^2) a release, converted by his proposition 3."""
+    orders = np.linspace(1.01, 200, 20_000)
+    loose = np.min(50 * orders / (2 * 5.0**2) + np.log(1e5) / (orders - 1))
+    assert 0.8 * loose < Privacy(1.0, 10.0).epsilon(50) <= loose
+
+
+def test_digits_are_learned_at_a_mild_noise_and_what_it_cost_is_reported() -> None:
+    experiment = replace(dpsgd_digits(), nodes=8, rounds=40, evaluation=Evaluation(40))
+    mild = Privacy(clip=1.0, noise=0.02)
+    result = gossamer.simulate(replace(experiment, privacy=mild)).result
+    plain = gossamer.simulate(experiment).result
+    assert result["accuracy_mean"] > plain["accuracy_mean"] - 0.1 > 0.5
+    assert result["epsilon"] == pytest.approx(mild.epsilon(40), rel=1e-4)
+    assert result["delta"] == 1e-5
+    assert "epsilon" not in plain
+    drowned = gossamer.simulate(replace(experiment, privacy=Privacy(clip=1.0, noise=2.0))).result
+    assert drowned["accuracy_mean"] < 0.5, "noise of this size cannot leave the models as they are"
+
+
+def test_a_private_run_is_the_same_in_any_number_of_workers() -> None:
+    experiment = replace(dpsgd_digits(), nodes=5, rounds=3, topology=Ring(), strategy="rows", algorithm=Jwins())
+    experiment = replace(experiment, privacy=Privacy(1.0, 0.1), optimizer=Optimizer(momentum=0.9, schedule=Cosine()))
+    found = []
+    for workers in (1, 2):
+        with Simulation(experiment, workers) as simulation:
+            for _ in range(3):
+                simulation.step()
+            found.append(simulation.models().clone())
+    assert torch.equal(found[0], found[1])
+
+
+MISTAKES: list[tuple[dict[str, float], str]] = [
+    ({"clip": -1.0}, "clip must be at least 0"),
+    ({"noise": 1.0}, "set clip over 0"),
+    ({"clip": 1.0}, "noise must be at least 0.01"),
+    ({"clip": 1.0, "noise": 1.0, "delta": 0.0}, "delta must be between 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("given", "complaint"), MISTAKES)
+def test_settings_that_protect_nothing_are_refused(given: dict[str, float], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Privacy(**given)
+
+
+def test_other_ways_out_for_data_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Running(Quadratic):
+        buffers = torch.zeros(3)
+
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"algorithm": SkewScout()}, "skew-scout shares more or less by the loss"),
+        ({"algorithm": ALGORITHMS["centralized"]()}, "hold all data"),
+        ({"task": Running(dimension=5)}, "running statistics"),
+    ]
+    for change, complaint in cases:
+        experiment = replace(SMALL, privacy=Privacy(1.0, 1.0), **change)
+        with pytest.raises(ExperimentError, match=complaint):
+            experiment.prepared(experiment.load_task())
+    monkeypatch.setattr("gossamer.privacy.find_spec", lambda name: None)
+    private = replace(SMALL, privacy=Privacy(1.0, 1.0), algorithm=Dpsgd())
+    with pytest.raises(ExperimentError, match=r"install gossamer\[privacy\]"):
+        private.prepared(private.load_task())
