@@ -1,0 +1,46 @@
+"""Privacy on real peers: noise that nobody can draw again, and an account that restarts do not forget."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from harness import DIGITS, events, results
+
+from gossamer.experiment import ExperimentError
+from gossamer.peers.releases import Releases
+from gossamer.peers.show import compare
+from gossamer.peers.up import Fleet
+from gossamer.privacy import Privacy
+from gossamer.topologies import Ring
+
+MILD = Privacy(clip=1.0, noise=0.05)
+PRIVATE = replace(DIGITS, nodes=3, rounds=5, topology=Ring(), local_steps=2, privacy=MILD)
+
+
+@pytest.mark.parametrize("options", [["--seeded-noise"], []])
+def test_seeded_noise_is_the_simulators_and_that_of_real_peers_is_not(options: list[str], tmp_path: Path) -> None:
+    with Fleet(PRIVATE, tmp_path / "up", [*options, "--deadline", "60", "--dead-after", "30"]) as fleet:
+        fleet.start()
+        fleet.wait(120)
+        found = results(fleet)
+        assert compare(PRIVATE, {"peers": found})["verified"] == bool(options)
+        assert [len(events(fleet, name, "noise is not secret")) for name in fleet.names] == [len(options)] * 3
+    assert [(peer["releases"], peer["epsilon"]) for peer in found] == [(5, round(MILD.epsilon(5), 4))] * 3
+
+
+def test_releases_are_noted_before_they_are_made_and_rounds_that_run_again_count_again(tmp_path: Path) -> None:
+    first = Releases(MILD, tmp_path, 0)
+    for _ in range(7):
+        first.add()
+    again = Releases(MILD, tmp_path, 5)  # killed in round 7, and back at what was saved after round 5
+    again.add()
+    assert again.report() == {"releases": 8, "epsilon": round(MILD.epsilon(8), 4), "delta": 1e-5}
+    assert Releases(Privacy(), tmp_path, 5).report() == {}
+
+
+def test_a_peer_that_cannot_tell_what_it_has_spent_does_not_go_on(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match=r"privacy\.json is missing.*first 5 rounds"):
+        Releases(MILD, tmp_path, 5)
+    (tmp_path / "privacy.json").write_text('{"releases": -1}')
+    with pytest.raises(ExperimentError, match="is damaged"):
+        Releases(MILD, tmp_path, 5)
