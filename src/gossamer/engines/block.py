@@ -190,10 +190,9 @@ class Block:
         return [batches.at(at) for batches in self._batches], seeds
 
     def _check_finite(self, losses: Tensor, number: int, up: Tensor | None) -> None:
-        taking_part = [True] * len(self.nodes) if up is None else up[:, 0].tolist()
-        for node, loss, is_up in zip(self.nodes, losses.tolist(), taking_part, strict=True):
-            if is_up and not np.isfinite(loss):
-                raise NodeError(
-                    f"the training loss of node {node} became {loss} in round {number + 1}; "
-                    "a smaller optimizer.learning_rate would help"
-                )
+        wrong = ~losses.isfinite() if up is None else ~losses.isfinite() & up[:, 0]
+        for row in wrong.nonzero()[:1, 0].tolist():
+            raise NodeError(
+                f"the training loss of node {self.nodes[row]} became {losses[row].item()} in round {number + 1}; "
+                "a smaller optimizer.learning_rate would help"
+            )

@@ -223,9 +223,8 @@ class BlockHost:
     def _through_bytes(self, message: Message, round: int) -> Message:
         """The message as it is on the other side: encoded and decoded, row by row."""
         decoded = []
-        for row, node in enumerate(self.nodes):
+        for row, (node, counted) in enumerate(zip(self.nodes, self.board.frame_bytes[self.rows], strict=True)):
             frame = self.codecs.messages.encode(row_of(message, row), node, round)
-            counted = self.board.frame_bytes[node]
             assert len(frame) == counted, f"{len(frame)} bytes were encoded and {counted} counted"
             decoded.append(self.codecs.messages.decode(frame)[2])
 

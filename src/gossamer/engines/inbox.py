@@ -31,7 +31,10 @@ class BlockInbox:
     def __init__(self, messages: Message, edges: Edges, own_positions: Sequence[int]):
         self._messages = messages
         self._edges = edges
-        self._own = torch.as_tensor(own_positions)
+        self._num_rows = len(own_positions)
+        first = int(own_positions[0])
+        together = all(position == first + row for row, position in enumerate(own_positions))
+        self._own = slice(first, first + self._num_rows) if together else torch.as_tensor(own_positions)
 
     def sum(self, part: str) -> Tensor:
         return self._weighted(self._messages[part].values)
@@ -47,13 +50,13 @@ class BlockInbox:
 
     def edges(self, part: str) -> Iterator[tuple[int, int, float, Part]]:
         values, sent, _ = self._messages[part]
-        for row in range(len(self._own)):
+        for row in range(self._num_rows):
             for e in range(self._edges.indptr[row], self._edges.indptr[row + 1]):
                 at = slice(self._edges.positions[e], self._edges.positions[e] + 1)
                 weight = float(self._edges.weights[e])
                 yield row, int(self._edges.senders[e]), weight, Part(values[at], None if sent is None else sent[at])
 
     def _weighted(self, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        out = torch.empty(len(self._own), rows.shape[-1], dtype=dtype or rows.dtype)
+        out = torch.empty(self._num_rows, rows.shape[-1], dtype=dtype or rows.dtype)
         weighted_sums(self._edges.indptr, self._edges.positions, self._edges.weights, rows.numpy(), out.numpy())
         return out
