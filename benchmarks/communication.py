@@ -186,8 +186,9 @@ def run(rounds: int) -> Iterator[dict[str, Any]]:
                 by_round.append(dict(clock.seconds))
             for node, model, fraction in zip(nodes, simulation.models().clone(), FRACTIONS, strict=False):
                 start = thread_time()
-                node.round(model, fraction)
+                averaged = node.round(model, fraction)
                 papers_seconds.append(thread_time() - start)
+                assert torch.allclose(averaged, model, atol=1e-5), "the average of equal models is not that model"
     whole = median(sum(seconds.values()) for seconds in by_round)
     ours = median(sum(seconds[stage] for stage in COMMUNICATION) for seconds in by_round)
     for stage in (*COMMUNICATION, "training"):
