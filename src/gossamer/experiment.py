@@ -93,6 +93,7 @@ class Experiment:
     optimizer: Optimizer = field(default_factory=Optimizer)
     evaluation: Evaluation = field(default_factory=Evaluation)
     strategy: Literal["auto", "rows", "batched", "vmap"] = "auto"  # how the gradients of many nodes are computed
+    fast: bool = False  # quicker layers in models that have them, whose last bits differ from those of torch's own
     device: str = "cpu"  # where gradients and tests are computed, as torch names it
     wire: Wire = field(default_factory=Wire)
     faults: Faults = field(default_factory=Faults)
@@ -119,7 +120,7 @@ class Experiment:
         with section("task"):
             task = self.task.load()
         if not isinstance(task, Supervised):
-            settings = ("device", self.device), ("strategy", self.strategy)
+            settings = ("device", self.device), ("strategy", self.strategy), ("fast", self.fast)
             for key, given in (*settings, ("evaluation.validation", self.evaluation.validation)):
                 if given not in ("cpu", "auto", "rows", 0):
                     raise ExperimentError(f"{key}: {given} was given, and task {named(self.task)} has no choice of it")
@@ -128,6 +129,9 @@ class Experiment:
             task = task.held_out(self.evaluation.validation)
         with section("device"):
             task = task.on(self.device)
+        if self.fast:
+            with section("fast"):
+                task = task.quickened()
         with section("strategy"):
             return task.by(self.strategy, self.nodes)
 

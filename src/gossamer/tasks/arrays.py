@@ -37,7 +37,7 @@ class Normalize:
     deviation: float = 1.0
 
     def __call__(self, images: Tensor) -> Tensor:
-        return (images.float() / 255 - self.mean) / self.deviation
+        return images.to(torch.float32, copy=True).div_(255).sub_(self.mean).div_(self.deviation)
 
 
 class HasModel(Protocol):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.kernels.factorization import add_gradients
+from gossamer.models.fast import ConvNormPool, FastEvoNormS0
 from gossamer.models.matrix_factorization import Factorization
 
 Strategy = Literal["rows", "batched", "vmap"]
@@ -56,6 +57,8 @@ def unfit(strategy: Strategy, module: nn.Module, loss: Loss) -> str | None:
         return "every parameter must be trained, and there must be no buffers"
     if strategy == "batched" and not _chain(module) and not is_sparse(module, loss):
         return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
+    if strategy == "vmap" and any(isinstance(part, (ConvNormPool, FastEvoNormS0)) for part in module.modules()):
+        return "there must be no fast layers"
     if strategy == "vmap" and any(isinstance(part, nn.modules.dropout._DropoutNd) for part in module.modules()):
         return "what is random in a model must come from its node's own stream, so there must be no dropout"
     return None
@@ -149,6 +152,12 @@ def _loss(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]
     leaf = outputs.detach().requires_grad_()
     losses: Tensor = torch.vmap(loss)(leaf, targets)
     return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
+
+
+def loss_of_one(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of one model's outputs, and its derivatives by them."""
+    losses, slopes = _loss(loss, outputs[None], targets[None])
+    return losses[0], slopes[0]
 
 
 def _mapped(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from gossamer.core import Samples
+from gossamer.models.fast import chain_gradient, chain_of, to_fast
 from gossamer.rng import permutation, philox
 from gossamer.tasks import strategies
 
@@ -48,6 +49,7 @@ class Supervised:
     device: str = "cpu"  # where gradients and tests are computed
     strategy: strategies.Strategy = "rows"  # how the gradients of several rows are computed
     chunk: int = 1  # for other strategies, so many rows at a time
+    fast: bool = False  # take quicker layers, whose sums run in another order, where there are any
 
     def load(self) -> "Supervised":
         """The task itself, once model and data are known to fit."""
@@ -93,6 +95,10 @@ class Supervised:
             raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
         return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
 
+    def quickened(self) -> "Supervised":
+        """The same task with `fast` layers, compiled before any process is forked."""
+        return replace(self, fast=True).load()
+
     @property
     def descends(self) -> bool:
         """Is `descend` better than `gradient`?"""
@@ -137,7 +143,12 @@ class Supervised:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
-        return module.to(self.device)
+        return (to_fast(module) if self.fast else module).to(self.device)
+
+    @cached_property
+    def _chain(self) -> list[nn.Module]:
+        """The module's layers, if their gradients are better computed by hand."""
+        return chain_of(self.module) if self.fast and self.device == "cpu" else []
 
     @cached_property
     def _parameters(self) -> list[nn.Parameter]:
@@ -189,18 +200,27 @@ class Supervised:
             return self._gradient_in_chunks(models, samples)
         models = models.to(self.device)  # on the CPU this is no copy, nor are those below
         kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
-        gradients = torch.zeros_like(models)
+        gradients = torch.empty_like(models)
         losses = torch.zeros(len(models), device=self.device)
         for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
             _seed_all(seed, self.train)
-            self._bind(models[row], gradients[row], kept[row])
+            self._bind(models[row], kept[row])
             inputs, targets = self._fetch(self.train, batch, self.augment)
-            loss = self.loss(self.module(inputs), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses[row] = loss.detach()
+            losses[row], slopes = self._differentiate(inputs, targets)
+            torch.cat([slope.reshape(-1) for slope in slopes], out=gradients[row])
         if buffers is not None and kept is not buffers:
             buffers.copy_(kept)
         return losses.cpu(), gradients.cpu()
+
+    def _differentiate(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """The loss of a minibatch, and its gradients by the parameters."""
+        if self._chain:
+            done = chain_gradient(self._chain, lambda x: strategies.loss_of_one(self.loss, x, targets), inputs)
+            if done is not None:
+                return done
+        loss = self.loss(self.module(inputs), targets)
+        found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        return loss.detach(), found
 
     def _gradient_in_chunks(self, models: Tensor, samples: Sequence[Samples]) -> tuple[Tensor, Tensor]:
         losses, gradients = [], []
@@ -214,7 +234,7 @@ class Supervised:
 
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
         self.module.eval()
-        self._bind(model.to(self.device), None, (self.buffers if buffers is None else buffers).to(self.device))
+        self._bind(model.to(self.device), (self.buffers if buffers is None else buffers).to(self.device))
         _seed_all(0, self.test)
         loss = score = 0.0
         with torch.no_grad():
@@ -225,19 +245,11 @@ class Supervised:
                 score += self.score(output, targets).sum().item()
         return loss / len(samples), score / len(samples)
 
-    def _bind(self, model: Tensor, gradient: Tensor | None, buffers: Tensor) -> None:
-        """Make the module's parameters, their gradients, and its buffers views of these rows: nothing is copied."""
-        start = 0
-        for parameter in self._parameters:
-            stop = start + parameter.numel()
-            parameter.data = model[start:stop].view(parameter.shape)
-            parameter.grad = None if gradient is None else gradient[start:stop].view(parameter.shape)
-            start = stop
-        start = 0
-        for buffer in self._changing:
-            stop = start + buffer.numel()
-            buffer.data = buffers[start:stop].view(buffer.shape)
-            start = stop
+    def _bind(self, model: Tensor, buffers: Tensor) -> None:
+        """Make the module's parameters and its buffers views of these rows: nothing is copied."""
+        for bound, row in ((self._parameters, model), (self._changing, buffers)):
+            for tensor, values in zip(bound, torch.split(row, [tensor.numel() for tensor in bound]), strict=True):
+                tensor.data = values.view(tensor.shape)
 
     def _fetch(
         self, data: Data, samples: Samples, augment: Callable[[Tensor], Tensor] | None = None
