@@ -76,6 +76,15 @@ def test_a_rounds_change_is_clipped_and_its_noise_has_the_stated_deviation() -> 
     assert noise.std(dim=1).numpy() == pytest.approx(np.full(4, 3 * clip), rel=0.06)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_a_change_that_is_not_finite_or_as_large_as_can_be_stays_in_the_ball(value: float) -> None:
+    change = torch.ones(2, 10)
+    change[1] = value
+    held = Privacy(2.0, 1.0).protect(change, torch.zeros(2, 10, dtype=torch.float64))
+    assert held.norm(dim=1).max() <= 2.0001
+    assert held[0].norm() == pytest.approx(2.0)
+
+
 def test_clipped_by_nothing_and_hardly_noised_it_is_the_plain_algorithm() -> None:
     plain, private = block(SMALL), block(replace(SMALL, privacy=Privacy(1e6, 1.0)), without_noise)
     for each in (plain, private):

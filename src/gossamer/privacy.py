@@ -56,8 +56,12 @@ class Privacy:
         return self.clip > 0
 
     def protect(self, change: Tensor, noise: Tensor) -> Tensor:
-        """(B, D) changes of models, clipped and with this standard normal noise, (B, D), scaled and added."""
+        """(B, D) changes of models, clipped and with this standard normal noise, (B, D), scaled and added.
+
+        A change that is not finite cannot be clipped, and counts as none.
+        """
         norms = torch.stack([torch.linalg.vector_norm(row.double()) for row in change])[:, None]  # each row by itself
+        change = torch.where(torch.isfinite(norms), change, torch.zeros_like(change))
         factors = torch.clamp(self.clip / norms.clamp(min=1e-300), max=1.0)
         return (change * factors + self.noise * self.clip * noise).to(change.dtype)
 
