@@ -9,7 +9,8 @@
 
 The range of m normal numbers grows with their standard deviation times sqrt(2 ln m), so C(m) = 1 / sqrt(2 ln m) brings
 the two together. As in the papers, m is the number of samples for Range-BatchNorm and that of the channels of a group
-for Range-EvoNorm, although the range is also over the pixels; the gain makes up for the difference.
+for Range-EvoNorm, although the range is also over the pixels; the gain makes up for the difference, and that of
+Range-EvoNorm starts where it does (docs/decisions/0005-range-evonorm-gain.md).
 """
 
 from math import log, sqrt
@@ -23,6 +24,7 @@ Norm = Literal["none", "batch", "group", "evonorm-s0", "range-batch", "range-evo
 
 GROUP_SIZE = 2  # channels, as in the papers
 EPSILON = 1e-5
+RANGE_GAIN = 6.0  # C(2) times the range of some thousand normal numbers, in standard deviations
 
 
 def range_factor(count: int) -> float:
@@ -73,8 +75,13 @@ class EvoNormS0(EvoNorm):
 class RangeEvoNorm(EvoNorm):
     """Range-EvoNorm: x * hardsigmoid(v x) / (C(group size) * range of the group) * gamma + beta.
 
-    Where several values of a group are its largest, or its least, the gradient of the range is shared among them.
+    Where several values of a group are its largest, or its least, the gradient of the range is shared among them. gamma
+    starts at RANGE_GAIN: then what leaves the layer is about as large as what leaves EvoNorm-S0.
     """
+
+    def __init__(self, channels: int, group_size: int = GROUP_SIZE, epsilon: float = EPSILON):
+        super().__init__(channels, group_size, epsilon)
+        nn.init.constant_(self.weight, RANGE_GAIN)
 
     def formula(self, x: Tensor, weight: Tensor, bias: Tensor, v: Tensor) -> Tensor:
         groups = self.grouped(x)
