@@ -42,7 +42,7 @@ def experiments(options: argparse.Namespace) -> Iterator[tuple[str, Experiment]]
         yield "JWINS as the reference", replace(setting, topology=graph)
     elif options.tune:
         for rate in (0.2, 0.4, 0.6, 0.8, 1.0):
-            validation = Evaluation(setting.rounds, samples=2000, validation=0.1)
+            validation = Evaluation(setting.rounds, samples=2000, nodes="all", validation=0.1)
             yield f"CHOCO at {rate}", replace(setting, algorithm=Choco(TopK(CHOCO_KEPT), rate), evaluation=validation)
     else:
         for name, algorithm in ALGORITHMS.items():

@@ -48,7 +48,7 @@ KEPT = {0.37: 0.335, 0.2: 0.178, 0.1: 0.086}  # of CHOCO, by share of bytes
 
 
 def results(experiment: Experiment, seeds: Iterable[int]) -> list[dict[str, Any]]:
-    once = replace(experiment, evaluation=Evaluation(every=experiment.rounds))
+    once = replace(experiment, evaluation=Evaluation(every=experiment.rounds, samples="all", nodes="all"))
     return [simulate(replace(once, seed=seed)).result for seed in seeds]
 
 

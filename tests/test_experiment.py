@@ -69,7 +69,7 @@ MISTAKES = {
     "optimizer.learning_rate=-1": "optimizer.learning_rate must be over 0 and finite, -1.0 was given",
     "optimizer.schedule.name=steps": "optimizer.schedule.at: 'steps' needs it; it must be a list, each a whole number",
     "optimizer=3": "optimizer: 3 was given, a section is needed",
-    "evaluation.samples=few": "evaluation.samples: 'few' was given, it must be a whole number or \"all\"",
+    "evaluation.samples=few": 'evaluation.samples: \'few\' was given, it must be a whole number or "auto" or "all"',
     "evaluation.every=0": "evaluation.every must be at least 1, 0 was given",
     "topology={name='cycle', graphs='ring'}": "topology.graphs: 'ring' was given, a list is needed",
     "topology={name='cycle', graphs=['rink']}": "topology.graphs[0].name: there is no 'rink' (did you mean ring?)",
@@ -180,7 +180,7 @@ def test_a_requirement_that_nothing_checks_is_refused() -> None:
         (Experiment, {"optimizer": 0.1}, "optimizer must be an instance such as Optimizer(), 0.1 was given"),
         (Optimizer, {"schedule": Cosine}, f"schedule must be an instance such as Cosine(), {Cosine!r} was given"),
         (Evaluation, {"every": 2.5}, "every must be a whole number, 2.5 (float) was given"),
-        (Evaluation, {"samples": "few"}, "samples must be a whole number or \"all\", 'few' (str) was given"),
+        (Evaluation, {"samples": "few"}, 'samples must be a whole number or "auto" or "all", \'few\' (str) was given'),
         (Wire, {"mode": "encod"}, 'mode must be "count" or "encode", \'encod\' (str) was given'),
     ],
 )

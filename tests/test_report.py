@@ -183,3 +183,14 @@ def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
     write(path, "New", [curve()])
     assert path.read_text(encoding="utf-8") == html("New", [curve()])
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_page_says_what_was_tested_where_all_runs_agree() -> None:
+    runs = [curve(seed=seed) for seed in (1, 2)]
+    assert "Tested on" not in html("t", runs)
+    for run in runs:
+        run.result.update(nodes=96, tested_nodes=5, tested_samples=1152, test_samples=10_000)
+    assert "Tested on 5 of 96 nodes and 1,152 of 10,000 samples." in html("t", runs)
+    runs[0].result.update(tested_samples=HOSTILE)
+    assert "Tested on" not in html("t", runs)
+    assert "Tested on" not in html("t", runs[:1])

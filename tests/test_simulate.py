@@ -23,6 +23,7 @@ from gossamer.engines.block import NodeError
 from gossamer.engines.host import codec_for
 from gossamer.engines.simulate import Simulation
 from gossamer.engines.state import settle
+from gossamer.engines.testing import chosen_nodes, chosen_test_samples, pieces_of
 from gossamer.engines.workers import WorkerError
 from gossamer.experiment import Evaluation, Wire
 from gossamer.partition import LabelShards
@@ -94,6 +95,52 @@ def test_the_ledger_has_every_link_and_adds_up(tmp_path: Path) -> None:
             assert sum(here) == metrics[f"bytes_{kind}"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "batch_size", "every", "mean_model", "num_samples", "tested"),
+    [
+        (96, 8, 10, True, 10_000, (5, 1152)),  # GN-LeNet on CIFAR-10
+        (16, 16, 10, True, 360, (5, 360)),  # digits
+        (1024, 16, 50, False, 360, (1024, 360)),
+        (16, 8, 1, True, 10_000, (4, 100)),  # the least that is tested
+        (2, 8, 1, True, 50, (2, 50)),
+    ],
+)
+def test_by_default_tests_take_a_tenth_of_the_work_unless_that_tells_too_little(
+    nodes: int, batch_size: int, every: int, mean_model: bool, num_samples: int, tested: tuple[int, int]
+) -> None:
+    trained = nodes * 3 * batch_size
+    found = Evaluation(every, mean_model=mean_model).settled(nodes, 10**6, trained, num_samples)
+    assert (found.nodes, found.samples) == tested
+    least = tested[0] <= 4 and tested[1] <= 100
+    passes = (tested[0] + mean_model) * tested[1]
+    assert least or passes <= 0.1 * 3 * trained * every
+    given = Evaluation(every, samples=7, nodes=2).settled(nodes, 10**6, trained, num_samples)
+    assert (given.nodes, given.samples) == (2, 7)
+
+
+def test_a_run_that_ends_before_the_first_test_is_due_has_the_budget_of_its_rounds() -> None:
+    short, long = (Evaluation(every=100).settled(96, rounds, 96 * 24, 10_000) for rounds in (10, 100))
+    assert short == replace(Evaluation(every=10).settled(96, 100, 96 * 24, 10_000), every=100)
+    assert long.nodes * long.samples > 9 * short.nodes * short.samples
+
+
+def test_tests_are_shared_out_and_any_number_of_workers_finds_the_same() -> None:
+    x = torch.randn(1300, 6, generator=torch.Generator().manual_seed(1))
+    data = x, (x.sum(-1) > 0).long()
+    task = Supervised(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), data, data)
+    evaluation = Evaluation(every=1, samples=1200, nodes=3)
+    experiment = Experiment(task=task, nodes=5, rounds=2, topology=Ring(), evaluation=evaluation)
+    pieces = pieces_of(experiment, task)
+    assert [len(piece.samples) for piece in pieces] == [500, 500, 200] * 4
+    assert [piece.row for piece in pieces[-3:]] == [5, 5, 5]  # the mean model
+    one, four = (gossamer.simulate(experiment, workers=workers) for workers in (1, 4))
+    for a, b in zip(one.metrics, four.metrics, strict=True):
+        assert a | {"seconds": 0} == b | {"seconds": 0}
+    samples = chosen_test_samples(experiment, task)
+    assert one.result["accuracy_of_mean_model"] != one.result["accuracy_mean"]
+    assert len(samples) == one.result["tested_samples"] == 1200 < one.result["test_samples"] == 1300
+
+
 def test_the_papers_encodings_are_counted_on_request() -> None:
     pytest.importorskip("fpzip", reason="an optional extra")
     experiment = replace(QUADRATIC, algorithm=Jwins(), wire=Wire(compare=("elias-fpzip", "six-bytes")))
@@ -125,7 +172,12 @@ def test_the_range_coder_knows_layers_and_bands() -> None:
 
 @pytest.mark.parametrize(
     ("evaluation", "num_nodes", "num_samples"),
-    [(Evaluation(), 7, 210), (Evaluation(nodes=3, samples=50), 3, 50), (Evaluation(nodes=0), 1, 210)],
+    [
+        (Evaluation(samples="all", nodes="all"), 7, 210),
+        (Evaluation(nodes=3, samples=50), 3, 50),
+        (Evaluation(samples="all", nodes=0), 1, 210),
+        (Evaluation(), 4, 100),
+    ],
 )
 def test_what_is_evaluated_is_what_was_asked_for(evaluation: Evaluation, num_nodes: int, num_samples: int) -> None:
     experiment = replace(QUADRATIC, algorithm=Dpsgd(), evaluation=evaluation, rounds=2)
@@ -133,12 +185,15 @@ def test_what_is_evaluated_is_what_was_asked_for(evaluation: Evaluation, num_nod
         simulation.step()
         metrics = simulation.step()
         models = simulation.models().clone()
-        samples = simulation._test_samples
-        nodes = sorted(simulation._evaluated)
+        samples, nodes = (
+            chosen_test_samples(simulation.experiment, simulation.task),
+            chosen_nodes(simulation.experiment),
+        )
     task = experiment.task.load()
     assert len(samples) == num_samples == len(set(samples.tolist()))
     chosen = models[nodes] if nodes else models.mean(0)[None]
     assert len(chosen) == num_nodes
+    assert (metrics["tested_nodes"], metrics["tested_samples"]) == (len(nodes), num_samples)
     scores = [task.evaluate(model, samples) for model in chosen]
     assert metrics["distance_mean"] == pytest.approx(np.mean([score for _, score in scores]))
     assert metrics["distance_max"] == max(score for _, score in scores)

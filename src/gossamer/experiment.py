@@ -41,22 +41,43 @@ class TaskSource(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When and what to test. Testing can cost more than training: a part of the nodes or samples is often enough."""
+    """When and what to test. Testing all nodes on all samples can cost many times what training does.
+
+    "auto" keeps it to about a tenth of the run, by counting: a training sample costs some three passes of one in a
+    test, so a test may take 0.3 times the samples that the nodes train on between two tests. That goes to as many nodes
+    as can have 1,000 test samples (or all, if there are fewer), but 4 at least; then to as many samples of those, but
+    100 at least. The mean model counts as a node. Where little is trained, the least that is tested exceeds the tenth.
+    """
 
     every: int = 10  # rounds; the last round is always evaluated
-    samples: int | Literal["all"] = "all"  # a seeded choice of so many test samples
-    nodes: int | Literal["all"] = "all"  # a seeded choice of so many nodes; 0: only the mean model
+    samples: int | Literal["auto", "all"] = "auto"  # a seeded choice of so many test samples
+    nodes: int | Literal["auto", "all"] = "auto"  # a seeded choice of so many nodes; 0: only the mean model
     mean_model: bool = True  # test the average of all nodes' models too
     validation: float = 0.0  # share of the training samples to hold out and test on instead: to choose settings by
 
     def __post_init__(self) -> None:
         _check_types(self)
         _check(self.every >= 1, "every", "at least 1", self.every)
-        _check(self.samples == "all" or self.samples >= 1, "samples", 'at least 1, or "all"', self.samples)
+        words = '"auto" or "all"'
+        _check(isinstance(self.samples, str) or self.samples >= 1, "samples", f"at least 1, {words}", self.samples)
         _check(0 <= self.validation < 1, "validation", "at least 0 and under 1", self.validation)
-        _check(self.nodes == "all" or self.nodes >= 0, "nodes", 'at least 0, or "all"', self.nodes)
+        _check(isinstance(self.nodes, str) or self.nodes >= 0, "nodes", f"at least 0, {words}", self.nodes)
         if self.nodes == 0 and not self.mean_model:
             raise ValueError("nodes = 0 leaves nothing to test without the mean model; set mean_model = true")
+
+    def settled(self, nodes: int, rounds: int, trained: int, num_samples: int) -> "Evaluation":
+        """With numbers in place of words: for a run of so many nodes and rounds that trains on so many samples a round,
+        all nodes together, and a task with so many test samples."""
+        budget, mean = 3 * min(self.every, rounds) * trained // 10, int(self.mean_model)
+        each = self.samples if isinstance(self.samples, int) else num_samples
+        if self.samples == "auto":
+            each = min(num_samples, 1000)
+        tested = self.nodes if isinstance(self.nodes, int) else nodes
+        if self.nodes == "auto":
+            tested = min(nodes, max(4, budget // each - mean))
+        if self.samples == "auto":
+            each = min(num_samples, max(100, budget // (tested + mean)))
+        return replace(self, samples=each, nodes=tested)
 
     def due(self, round: int, rounds: int) -> bool:
         """Is there a test after so many rounds?"""
@@ -143,13 +164,17 @@ class Experiment:
             pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
             pooled = replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults())
             pooled._check(task)
-            return pooled
+            return pooled._settled(task)
         mixings = self._check(task)
         if len(mixings) > 1:
             mixings.sort(key=lambda mixing: mixing.largest_move())
         with section("algorithm"):  # every graph must do; rates are set for the one that moves most, the last
             prepared = [self.algorithm.prepare(mixing, tuple(task.layer_sizes)) for mixing in mixings]
-        return replace(self, algorithm=prepared[-1])
+        return replace(self, algorithm=prepared[-1])._settled(task)
+
+    def _settled(self, task: Task) -> "Experiment":
+        counts = self.nodes, self.rounds, self.nodes * self.local_steps * self.batch_size, task.num_test_samples
+        return replace(self, evaluation=self.evaluation.settled(*counts))
 
     def _check(self, task: Task) -> list[Mixing]:
         algorithm, requires = named(self.algorithm), self.algorithm.requires
@@ -211,7 +236,7 @@ class Experiment:
             ("samples", self.evaluation.samples, task.num_test_samples, "test samples"),
             ("nodes", self.evaluation.nodes, self.nodes, "nodes"),
         ):
-            if given != "all" and given > most:
+            if isinstance(given, int) and given > most:
                 raise ExperimentError(f'evaluation.{key}: {given} was given, there are {most} {what}; take "all"')
         return mixings
 

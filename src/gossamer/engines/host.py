@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Algorithm, Message, Part, PartSpec, Samples, State, Task, chosen, row_of
+from gossamer.core import Algorithm, Message, Part, PartSpec, State, Task, chosen, row_of
 from gossamer.engines.block import Block
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.engines.state import map_tensors, rows_of, settle, shared, tensors_of
+from gossamer.engines.testing import Piece
 from gossamer.engines.told import Told
 from gossamer.experiment import Experiment
 from gossamer.faults import Network
@@ -48,7 +49,8 @@ class Board:
     num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
     full_bytes: Tensor  # (n,): one message of full sharing
     reference_bytes: Tensor  # (n, number of encodings to compare with)
-    scores: Tensor  # (n, 2): test loss and metric
+    mean: Tensor  # (D + K,): the mean of all nodes' models and of their buffers, as of the last evaluation
+    scores: Tensor  # (pieces of tests, 2): test loss and metric
     weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
     told: Told | None  # who has been told what, if messages can be missed
 
@@ -59,7 +61,7 @@ class Board:
         return lengths
 
     @classmethod
-    def of(cls, experiment: Experiment, task: Task, scratch: Path | None = None) -> "Board":
+    def of(cls, experiment: Experiment, task: Task, num_pieces: int = 0, scratch: Path | None = None) -> "Board":
         """The board before the first round; what grows with the model is kept in files of the scratch directory."""
         n, d = experiment.nodes, sum(task.layer_sizes)
         num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
@@ -87,7 +89,8 @@ class Board:
             num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
             full_bytes=shared(n, dtype=torch.int64),
             reference_bytes=shared(n, len(experiment.wire.compare), dtype=torch.int64),
-            scores=shared(n, 2, dtype=torch.float64),
+            mean=shared(d + len(task.buffers)),
+            scores=shared(num_pieces, 2, dtype=torch.float64),
             weights=shared(n, dtype=torch.float64),
             told=Told.of(experiment, d),
         )
@@ -110,17 +113,31 @@ class Codecs:
 
 @dataclass
 class Hosts:
-    """The blocks of a worker, one after the other."""
+    """The blocks of a worker, one after the other, and its share of the tests."""
 
     blocks: Sequence["BlockHost"]
+    tests: Sequence[tuple[int, Piece]]  # with their places on the board
 
     @property
     def nodes(self) -> Sequence[int]:
         return range(self.blocks[0].nodes[0], self.blocks[-1].nodes[-1] + 1)
 
     def run(self, stage: str, round: int) -> None:
+        if stage == "test":
+            self.test()
+            return
         for block in self.blocks:
             block.run(stage, round)
+
+    def test(self) -> None:
+        """The models that lie on the board, whoever's nodes they are."""
+        board, task = self.blocks[0].board, self.blocks[0].block.task
+        for place, (row, samples) in self.tests:
+            if row < len(board.models):
+                model, buffers = board.models[row], board.buffers[row]
+            else:
+                model, buffers = torch.tensor_split(board.mean, [board.models.shape[1]])
+            board.scores[place] = torch.tensor(task.evaluate(model, samples, buffers), dtype=torch.float64)
 
 
 @dataclass
@@ -130,8 +147,6 @@ class BlockHost:
     block: Block
     board: Board
     codecs: Codecs
-    evaluated: frozenset[int]  # nodes
-    test_samples: Samples
 
     def __post_init__(self) -> None:
         self.experiment = self.block.experiment
@@ -145,7 +160,7 @@ class BlockHost:
         return self.block.nodes
 
     def run(self, stage: str, round: int) -> None:
-        stages = {"outgoing": self.outgoing, "incoming": self.incoming, "evaluate": self.evaluate}
+        stages = {"outgoing": self.outgoing, "incoming": self.incoming, "show": self.show}
         stages[stage](round)
         self.block.state = settle(self.block.state, self.home)
 
@@ -175,14 +190,11 @@ class BlockHost:
         if weights is not None:
             self.board.weights[self.rows] = weights.double().mean(-1)
 
-    def evaluate(self, round: int) -> None:
+    def show(self, round: int) -> None:
+        """Lay the models where everybody sees them."""
         models, place = self.block.models(), self.board.models[self.rows]
         if models.data_ptr() != place.data_ptr():
             place.copy_(models)
-        for node, model in zip(self.nodes, models, strict=True):
-            if node in self.evaluated:
-                scores = self.block.task.evaluate(model, self.test_samples, self.board.buffers[node])
-                self.board.scores[node] = torch.tensor(scores, dtype=torch.float64)
 
     def _places(self, round: int) -> slice:
         """Where the messages of a round lie on the board."""

@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Round, Samples, Task
+from gossamer.core import Round, Task
 from gossamer.engines.block import Block, NodeError
 from gossamer.engines.host import BlockHost, Board, Codecs, Hosts, network_of
 from gossamer.engines.state import tensors_of
+from gossamer.engines.testing import num_tested, pieces_of, scores_of
 from gossamer.engines.told import Again
 from gossamer.engines.warm import warm
 from gossamer.engines.workers import Workers
 from gossamer.experiment import Experiment, ExperimentError
 from gossamer.faults import Links
-from gossamer.rng import Streams, permutation, philox
+from gossamer.rng import Streams
 
 KINDS = ("header", "indices", "values")  # of bytes
 BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them is small, and near the processor
@@ -49,10 +50,9 @@ class Simulation:
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
         self._network = network_of(experiment)
-        self._evaluated = self._choose_nodes()
-        self._test_samples = chosen_test_samples(experiment, self.task)
+        self._pieces = pieces_of(experiment, self.task)
         try:
-            self._board = Board.of(experiment, self.task, scratch)
+            self._board = Board.of(experiment, self.task, len(self._pieces), scratch)
         except OSError as error:
             if scratch is None:
                 raise
@@ -91,8 +91,10 @@ class Simulation:
         metrics |= self._weigh()
         self.round += 1
         if self.experiment.evaluation.due(self.round, self.experiment.rounds):
-            self._workers.run("evaluate", self.round - 1)
-            metrics |= self._measure()
+            self._workers.run("show", self.round - 1)
+            measured = self._compare()
+            self._workers.run("test", self.round - 1)
+            metrics |= self._measure(measured)
         return metrics | {"seconds": time.perf_counter() - started}
 
     def _train_loss(self) -> float:
@@ -146,24 +148,17 @@ class Simulation:
         warm()
         chunk, codecs = getattr(self.task, "chunk", 1), Codecs(self.experiment, self.task)
         rows = max(1, BLOCK_BYTES // (4 * sum(self.task.layer_sizes) * chunk)) * chunk
-        return Workers(
-            [
-                Hosts([self._host(nodes[start : start + rows], codecs) for start in range(0, len(nodes), rows)])
-                for nodes in split(self.experiment.nodes, self._num_workers, chunk)
-            ]
-        )
+        runs, tests = split(self.experiment.nodes, self._num_workers, chunk), list(enumerate(self._pieces))
+        hosts = []
+        for number, nodes in enumerate(runs):
+            blocks = [self._host(nodes[start : start + rows], codecs) for start in range(0, len(nodes), rows)]
+            hosts.append(Hosts(blocks, tests[number :: len(runs)]))
+        return Workers(hosts)
 
     def _host(self, nodes: range, codecs: Codecs) -> BlockHost:
         x0 = self._board.models[nodes.start : nodes.stop]
         block = Block(self.experiment, self.task, nodes, [self._shards[i] for i in nodes], x0)
-        return BlockHost(block, self._board, codecs, self._evaluated, self._test_samples)
-
-    def _choose_nodes(self) -> frozenset[int]:
-        n, wanted = self.experiment.nodes, self.experiment.evaluation.nodes
-        if wanted == "all":
-            return frozenset(range(n))
-        order = permutation(philox(self.experiment.seed, "evaluated nodes"), n)
-        return frozenset(order[:wanted].tolist())
+        return BlockHost(block, self._board, codecs)
 
     def _fate(self) -> tuple[Links, NDArray[np.bool_]]:
         """What is sent in the next round, and which of it arrives."""
@@ -234,15 +229,22 @@ class Simulation:
         rng = Streams(self.experiment.seed, [], number)
         return self.experiment.algorithm.averaging_rate(Round(number, 0.0, rng, self.experiment.rounds))
 
-    def _measure(self) -> dict[str, Any]:
-        """Test loss and metric of the evaluated nodes and of the mean model, and how far apart the nodes are."""
-        metric, models = self.task.metric, self._board.models
+    def _compare(self) -> dict[str, Any]:
+        """How far apart the nodes are; their mean is laid on the board, to be tested."""
+        models = self._board.models
         mean = models.mean(0)
+        torch.cat([mean, self._board.buffers.mean(0)], out=self._board.mean)
         distances = [torch.linalg.vector_norm(model - mean).item() for model in models]
-        measured: dict[str, Any] = {"divergence": sum(distances) / len(distances)}
-        scores = {f"node {i}": self._board.scores[i].tolist() for i in sorted(self._evaluated)}
-        if self.experiment.evaluation.mean_model:
-            of_mean = list(self.task.evaluate(mean, self._test_samples, self._board.buffers.mean(0)))
+        return {"divergence": sum(distances) / len(distances)}
+
+    def _measure(self, measured: dict[str, Any]) -> dict[str, Any]:
+        """Test loss and metric of the nodes that were tested and of the mean model, beside what was measured before."""
+        metric, of_rows = self.task.metric, scores_of(self._pieces, self._board.scores)
+        of_mean = of_rows.pop(self.experiment.nodes, None)
+        scores = {f"node {row}": found for row, found in of_rows.items()}
+        measured |= {"tested_nodes": len(scores), "tested_samples": num_tested(self._pieces)}
+        measured["test_samples"] = self.task.num_test_samples
+        if of_mean is not None:
             measured[f"{metric}_of_mean_model"] = of_mean[1]
             scores = scores or {"the mean model": of_mean}
         numbers = {"the distance between the nodes' models": measured["divergence"]}
@@ -267,14 +269,6 @@ def split(nodes: int, num_workers: int, chunk: int) -> list[range]:
     firsts = np.arange(0, nodes, chunk)
     starts = [int(part[0]) for part in np.array_split(firsts, min(num_workers, len(firsts)))]
     return [range(start, end) for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
-
-
-def chosen_test_samples(experiment: Experiment, task: Task) -> Samples:
-    """The test samples that models are measured on."""
-    n, wanted = task.num_test_samples, experiment.evaluation.samples
-    if wanted == "all":
-        return np.arange(n)
-    return np.sort(permutation(philox(experiment.seed, "test samples"), n)[:wanted])
 
 
 def default_workers() -> int:

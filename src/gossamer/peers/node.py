@@ -16,8 +16,8 @@ from torch import Tensor
 from gossamer.core import Message, Round, row_of
 from gossamer.engines.block import Block, NodeError
 from gossamer.engines.host import codec_for
-from gossamer.engines.simulate import chosen_test_samples
 from gossamer.engines.state import map_tensors, tensors_of
+from gossamer.engines.testing import chosen_test_samples
 from gossamer.mixing import Mixing
 from gossamer.peers import arrivals, messages
 from gossamer.peers.counters import Counters

@@ -2,7 +2,7 @@
 
 from gossamer.algorithms import Dpsgd, Jwins, RandomSampling, Silk
 from gossamer.core import Algorithm
-from gossamer.experiment import Experiment
+from gossamer.experiment import Evaluation, Experiment
 from gossamer.optimizer import Optimizer
 from gossamer.partition import LabelShards
 from gossamer.tasks import Digits
@@ -21,6 +21,7 @@ def _digits(name: str, algorithm: Algorithm) -> Experiment:
         topology=RandomRegular(degree=4),
         algorithm=algorithm,
         optimizer=Optimizer(learning_rate=0.1),
+        evaluation=Evaluation(samples="all", nodes="all"),
     )
 
 

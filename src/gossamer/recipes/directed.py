@@ -3,7 +3,7 @@
 from gossamer.algorithms import Scsp, Sgp, SparsePush
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm
-from gossamer.experiment import Experiment
+from gossamer.experiment import Evaluation, Experiment
 from gossamer.optimizer import Optimizer
 from gossamer.partition import Skew
 from gossamer.tasks import Digits
@@ -22,6 +22,7 @@ def _directed(name: str, algorithm: Algorithm) -> Experiment:
         topology=FourNodeRing(graph="a"),
         algorithm=algorithm,
         optimizer=Optimizer(learning_rate=0.1),
+        evaluation=Evaluation(samples="all", nodes="all"),
     )
 
 

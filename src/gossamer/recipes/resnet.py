@@ -40,7 +40,7 @@ def _ring(
             weight_decay=1e-4,
             schedule=Steps(at=(100 * rounds_an_epoch, 150 * rounds_an_epoch)),
         ),
-        evaluation=Evaluation(every=rounds_an_epoch),
+        evaluation=Evaluation(every=rounds_an_epoch, samples="all", nodes="all"),
     )
 
 

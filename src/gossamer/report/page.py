@@ -125,7 +125,18 @@ def results(groups: Groups, metric: str) -> str:
 <tr><th scope="col">algorithm</th>{"".join(f'<th scope="col">{head}</th>' for head in heads)}</tr></thead>
 <tbody>
 {rows}</tbody></table></div>
-<p class="note">After the last round. Bytes count every copy on every edge, over all nodes.{seeds * several}</p>"""
+<p class="note">After the last round.{tested(runs)} Bytes count every copy on every edge, over all nodes.\
+{seeds * several}</p>"""
+
+
+def tested(runs: list[Curve]) -> str:
+    """A sentence on what the tests were of, where runs say so, and the same of all."""
+    keys = ("tested_nodes", "nodes", "tested_samples", "test_samples")
+    said = {tuple(run.result.get(key) for key in keys) for run in runs}
+    numbers = said.pop() if len(said) == 1 else ()
+    if not numbers or not all(type(number) is int for number in numbers):
+        return ""
+    return " Tested on {:,} of {:,} nodes and {:,} of {:,} samples.".format(*numbers)
 
 
 def cells(curves: list[Curve], metric: str, mean_model: bool) -> list[str]:
