@@ -99,6 +99,7 @@ class Fleet:
             self._nursery.stdin.write(msgspec.json.encode(order) + b"\n")
             self._nursery.stdin.flush()
             self.pids[name] = self._hear("started")
+            self.codes.pop(self.pids[name], None)  # numbers of processes are given out again
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a peer that runs; after SIGKILL, wait until it is gone."""
