@@ -12,7 +12,6 @@ nothing. Sums run in another order than in a module of one's own: models differ 
 """
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -69,9 +68,25 @@ def is_sparse(module: nn.Module, loss: Loss) -> bool:
     return isinstance(module, Factorization) and loss is nn.functional.mse_loss
 
 
-def descend(module: nn.Module, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+def descend(
+    module: nn.Module, loss: Loss, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float
+) -> Tensor:
     """Take a step of gradient descent in place: the losses (B,) of models (B, D) on their minibatches (B, b, ...)."""
-    return _add_gradients(module, models, inputs, targets, -learning_rate, models)
+    if is_sparse(module, loss):
+        return _add_gradients(module, models, inputs, targets, -learning_rate, models)
+    parameters = _parameters(module, models)
+    losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
+    for parameter, slope in zip(parameters, slopes, strict=True):
+        parameter.sub_(slope.mul_(learning_rate))  # the same bits as x - learning_rate * gradient
+    return losses
+
+
+def _parameters(module: nn.Module, models: Tensor) -> list[Tensor]:
+    """The rows' parameters, (B, ...) each: views."""
+    shapes = [parameter.shape for parameter in module.parameters()]
+    sizes = [shape.numel() for shape in shapes]
+    pieces = torch.split(models, sizes, dim=-1)
+    return [piece.view(-1, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def _add_gradients(
@@ -90,13 +105,7 @@ def gradients(
     if strategy == "batched" and is_sparse(module, loss):
         found = torch.zeros_like(models)
         return _add_gradients(module, models, inputs, targets, 1.0, found), found
-    shapes = [parameter.shape for parameter in module.parameters()]
-    sizes = [shape.numel() for shape in shapes]
-    starts = [0, *accumulate(sizes)]
-    parameters = [
-        models[:, start : start + size].view(-1, *shape)
-        for start, size, shape in zip(starts, sizes, shapes, strict=False)
-    ]
+    parameters = _parameters(module, models)
     if strategy == "batched":
         losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
     else:

@@ -102,12 +102,16 @@ class Supervised:
     @property
     def descends(self) -> bool:
         """Is `descend` better than `gradient`?"""
-        return self.strategy == "batched" and strategies.is_sparse(self.module, self.loss)
+        return self.strategy == "batched"
 
     def descend(self, models: Tensor, samples: Sequence[Samples], learning_rate: float) -> Tensor:
         """Take a step of gradient descent in place, the losses (B,)."""
-        inputs, targets = self._fetch(self.train, np.stack(samples))
-        return strategies.descend(self.module, models, inputs, targets, learning_rate)
+        losses = []
+        for start in range(0, len(models), self.chunk):
+            rows = slice(start, start + self.chunk)
+            inputs, targets = self._fetch(self.train, np.stack(samples[rows]))
+            losses.append(strategies.descend(self.module, self.loss, models[rows], inputs, targets, learning_rate))
+        return torch.cat(losses)
 
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
