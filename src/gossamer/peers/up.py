@@ -99,7 +99,6 @@ class Fleet:
             self._nursery.stdin.write(msgspec.json.encode(order) + b"\n")
             self._nursery.stdin.flush()
             self.pids[name] = self._hear("started")
-            self.codes.pop(self.pids[name], None)  # numbers of processes are given out again
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a peer that runs; after SIGKILL, wait until it is gone."""
@@ -152,7 +151,11 @@ class Fleet:
             return []
         *lines, self._pending = (self._pending + os.read(descriptor, 65536)).split(b"\n")
         told = [msgspec.json.decode(line) for line in lines]
-        self.codes |= {row["ended"]: row["code"] for row in told if "ended" in row}
+        for row in told:
+            if "started" in row:
+                self.codes.pop(row["started"], None)  # numbers of processes are given out again
+            elif "ended" in row:
+                self.codes[row["ended"]] = row["code"]
         return told
 
     def last_round(self, name: str) -> dict[str, Any]:
