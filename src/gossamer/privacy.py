@@ -61,7 +61,8 @@ class Privacy:
         A change that is not finite cannot be clipped, and counts as none.
         """
         norms = torch.stack([torch.linalg.vector_norm(row.double()) for row in change])[:, None]  # each row by itself
-        change = torch.where(torch.isfinite(norms), change, torch.zeros_like(change))
+        finite = torch.isfinite(norms)
+        change, norms = (torch.where(finite, of, torch.zeros_like(of)) for of in (change, norms))
         factors = torch.clamp(self.clip / norms.clamp(min=1e-300), max=1.0)
         return (change * factors + self.noise * self.clip * noise).to(change.dtype)
 
