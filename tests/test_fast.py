@@ -14,6 +14,7 @@ from gossamer.models import GnLeNet, ResNet20
 from gossamer.models.fast import ConvNormPool, FastEvoNormS0, chain_gradient, chain_of, to_fast
 from gossamer.models.norms import EvoNormS0
 from gossamer.tasks import Quadratic, Supervised
+from gossamer.tasks.strategies import loss_of_one
 
 
 def group(bias: bool = True, relu_first: bool = False) -> list[nn.Module]:
@@ -106,23 +107,28 @@ def test_a_fast_model_has_the_same_start_and_nearly_the_same_gradients(model: ob
 
 
 def test_a_chain_by_hand_has_the_gradients_that_autograd_finds() -> None:
-    hidden = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.ReLU(), nn.Linear(5, 3, bias=False))
+    relu = nn.ReLU()
+    hidden = nn.Sequential(
+        nn.Flatten(), nn.Linear(16, 5), relu, nn.Linear(5, 5), relu, nn.Linear(5, 3, bias=False)
+    )  # one object twice
     module = to_fast(scrambled(nn.Sequential(*group(), hidden)))
     x, targets = images(6, 3, 4, 4), torch.arange(6) % 3
 
+    def of(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
     def loss(outputs: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad():
-            leaf = outputs.detach().requires_grad_()
-            value = nn.functional.cross_entropy(leaf, targets)
-        return value.detach(), torch.autograd.grad(value, leaf)[0]
+        return loss_of_one(of, outputs, targets)
 
     found = chain_gradient(chain_of(module), loss, x)
     assert found is not None
-    value = nn.functional.cross_entropy(module(x), targets)
-    assert torch.equal(found[0], value.detach())
+    value = of(module(x), targets)
+    torch.testing.assert_close(found[0], value.detach())
     for by_hand, slope in zip(found[1], torch.autograd.grad(value, list(module.parameters())), strict=True):
         torch.testing.assert_close(by_hand, slope, rtol=1e-5, atol=1e-6)
     assert chain_gradient(chain_of(module), loss, images(6, 3, 5, 4)) is None
+    tied = nn.Linear(5, 5)
+    assert chain_of(to_fast(nn.Sequential(*group(), nn.Flatten(), nn.Linear(16, 5), tied, tied))) == []
     assert chain_of(nn.Sequential(module, nn.Dropout())) == []
     assert chain_of(to_fast(nn.Sequential(EvoNormS0(4)))) == []
 

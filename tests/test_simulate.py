@@ -137,6 +137,14 @@ def test_tests_are_shared_out_and_any_number_of_workers_finds_the_same() -> None
     for a, b in zip(one.metrics, four.metrics, strict=True):
         assert a | {"seconds": 0} == b | {"seconds": 0}
     samples = chosen_test_samples(experiment, task)
+    with Simulation(experiment, workers=1) as simulation:
+        metrics, models, buffers = simulation.step(), simulation.models(), simulation.save()["buffers"]
+        whole = task.evaluate(models.mean(0), samples, buffers.mean(0))  # not in pieces
+        assert metrics["accuracy_of_mean_model"] == pytest.approx(whole[1], abs=1e-9)
+        tested = [task.evaluate(model, samples, own) for model, own in zip(models, buffers, strict=True)]
+        three = [tested[piece.row] for piece in pieces[:-3:3]]
+        assert metrics["accuracy_mean"] == pytest.approx(sum(accuracy for _, accuracy in three) / 3, abs=1e-9)
+        assert metrics["test_loss"] == pytest.approx(sum(loss for loss, _ in three) / 3, rel=1e-5)
     assert one.result["accuracy_of_mean_model"] != one.result["accuracy_mean"]
     assert len(samples) == one.result["tested_samples"] == 1200 < one.result["test_samples"] == 1300
 

@@ -38,6 +38,11 @@ def test_releases_are_noted_before_they_are_made_and_rounds_that_run_again_count
     assert Releases(Privacy(), tmp_path, 5).report() == {}
 
 
+def test_a_peer_that_only_took_anothers_state_has_spent_nothing_and_may_come_back(tmp_path: Path) -> None:
+    Releases(MILD, tmp_path, 0)
+    assert Releases(MILD, tmp_path, 5).number == 0
+
+
 def test_a_peer_that_cannot_tell_what_it_has_spent_does_not_go_on(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"privacy\.json is missing.*first 5 rounds"):
         Releases(MILD, tmp_path, 5)

@@ -118,7 +118,7 @@ class Simulation:
         return lines
 
     def save(self) -> dict[str, Tensor]:
-        """Everything that the next round depends on, one row a node: what `restore` takes."""
+        """Everything that the next round depends on, one row a node: what `restore` takes. It changes with the next."""
         return dict(tensors_of(self._board.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ class Simulation:
         self.totals = dict(totals)
 
     def models(self) -> Tensor:
-        """(n, D): the model of every node now."""
+        """(n, D): the model of every node now; where it is a part of the state, the next round changes it in place."""
         return self.experiment.optimizer.around(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> Workers:

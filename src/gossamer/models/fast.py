@@ -167,15 +167,21 @@ def _pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
     return (size, size) if isinstance(size, int) else size
 
 
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """What a chain does, one after the other; a layer that is in it twice, twice."""
+    if type(module) is nn.Sequential:
+        return [layer for part in module for layer in _layers(part)]
+    return [] if type(module) is nn.Identity else [module]
+
+
 def chain_of(module: nn.Module) -> list[nn.Module]:
     """The layers of a chain that `chain_gradient` can do, with a `ConvNormPool` in it; none for other models."""
-    layers = [layer for layer in module.modules() if type(layer) not in (nn.Sequential, nn.Identity)]
-    inner = {id(part) for layer in layers if isinstance(layer, ConvNormPool) for part in (layer.conv, layer.norm)}
-    layers = [layer for layer in layers if id(layer) not in inner]
+    layers = _layers(module)
+    once = sum(len(list(layer.parameters())) for layer in layers) == len(list(module.parameters()))
     known = (ChannelsLast, ConvNormPool, nn.Linear, nn.ReLU, nn.Flatten)
     simple = all(type(layer) in known for layer in layers) and all(p.requires_grad for p in module.parameters())
     flat = all((layer.start_dim, layer.end_dim) == (1, -1) for layer in layers if isinstance(layer, nn.Flatten))
-    whole = type(module) is nn.Sequential and any(isinstance(layer, ConvNormPool) for layer in layers)
+    whole = once and type(module) is nn.Sequential and any(isinstance(layer, ConvNormPool) for layer in layers)
     return layers if simple and flat and whole else []
 
 

@@ -104,7 +104,6 @@ class Link:
             if outcome is Outcome.REFUSED:
                 break
             if outcome is Outcome.ANEW:
-                tries -= 1  # nothing was sent but an envelope
                 continue
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, RETRY_SECONDS)

@@ -31,21 +31,26 @@ class Releases:
         if not privacy.on:
             return
         try:
-            if self._path.exists():
+            if self._path.exists() or round > 0:
                 self.number = msgspec.json.decode(self._path.read_bytes(), type=_Noted).releases
-        except (OSError, msgspec.MsgspecError) as error:
-            files.damaged(self._path, error)
-        if self.number == 0 and round > 0:
+            else:
+                self._note(0)
+        except FileNotFoundError:
             raise ExperimentError(
                 f"{self._path} is missing, so nobody can tell how much privacy the first {round} rounds have spent; "
                 "put it back, or begin a new run in another directory"
-            )
+            ) from None
+        except (OSError, msgspec.MsgspecError) as error:
+            files.damaged(self._path, error)
 
     def add(self) -> None:
         """Note one more, before it is made; OSError if it cannot be noted, and then it must not be made."""
         if self._privacy.on:
-            files.replace(self._path, json.dumps({"releases": self.number + 1}).encode() + b"\n")
-            self.number += 1
+            self._note(self.number + 1)
+
+    def _note(self, number: int) -> None:
+        files.replace(self._path, json.dumps({"releases": number}).encode() + b"\n")
+        self.number = number
 
     def report(self) -> dict[str, Any]:
         return {"releases": self.number, **self._privacy.spent(self.number)} if self._privacy.on else {}

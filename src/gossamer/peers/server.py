@@ -65,8 +65,10 @@ class Server:
         )
         handlers = {
             "Put": grpc.stream_unary_rpc_method_handler(self._put),
-            "Beat": grpc.unary_unary_rpc_method_handler(self._beat),
-            "Pull": grpc.unary_stream_rpc_method_handler(self._pull),
+            "Beat": grpc.stream_unary_rpc_method_handler(
+                self._beat
+            ),  # a single message would be read before we are asked
+            "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
         }
         num_threads = min(256, 8 + CALLS_A_PEER * len(transport.group.members))
         self._server = grpc.server(
@@ -137,17 +139,17 @@ class Server:
             )
         return envelope
 
-    def _beat(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def _beat(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                beat = Beat.read(request)
+                beat = Beat.read(next(requests, b""))
             except ValueError as error:
                 self._transport.counters.add(bad_frames=1)
                 _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
             self._transport.take_beat(member.node, beat, 0.0)
             return self._transport.beat_for(member.node).write()
 
-    def _pull(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _pull(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         with self._caller(context) as member:
             with self._lock:
                 soon = time.monotonic() - self._pulled.get(member.node, -PULL_SECONDS) < PULL_SECONDS
@@ -187,16 +189,15 @@ class Server:
 
 def _assemble(requests: Iterator[bytes], num_bytes: int) -> bytes:
     """The bytes of a delivery; memory is taken for what has come, never for what is announced."""
-    chunks: list[bytes] = []
-    so_far = 0
+    content: bytes | bytearray = next(requests, b"")
     for chunk in requests:
-        chunks.append(chunk)
-        so_far += len(chunk)
-        if so_far > num_bytes:
+        content = bytearray(content) if isinstance(content, bytes) else content
+        content += chunk
+        if len(content) > num_bytes:
             break
-    if so_far != num_bytes:
-        raise WireError(f"The delivery should have {num_bytes} bytes, and {so_far} came.")
-    return b"".join(chunks)  # of one, it is that one
+    if len(content) != num_bytes:
+        raise WireError(f"The delivery should have {num_bytes} bytes, and {len(content)} came.")
+    return bytes(content)  # if it came as one, no copy
 
 
 def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:

@@ -158,9 +158,10 @@ def _loss(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]
         slope = (outputs - log_total).exp_()
         slope.scatter_add_(-1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
         return (log_total - outputs.gather(-1, at)).flatten(1).mean(-1), slope / targets.shape[1]
-    leaf = outputs.detach().requires_grad_()
-    losses: Tensor = torch.vmap(loss)(leaf, targets)
-    return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
+    with torch.enable_grad():
+        leaf = outputs.detach().requires_grad_()
+        losses: Tensor = torch.vmap(loss)(leaf, targets)
+        return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
 
 
 def loss_of_one(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

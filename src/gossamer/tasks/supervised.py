@@ -147,7 +147,7 @@ class Supervised:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
-        return (to_fast(module) if self.fast else module).to(self.device)
+        return (to_fast(module) if self.fast else module).to(self.device).train()
 
     @cached_property
     def _chain(self) -> list[nn.Module]:
