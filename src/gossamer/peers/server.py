@@ -63,11 +63,9 @@ class Server:
         tls = grpc.dynamic_ssl_server_credentials(
             _configuration(transport.credentials), self._take_renewed, require_client_authentication=True
         )
-        handlers = {
+        handlers = {  # streams, because a single message is read before its handler is asked
             "Put": grpc.stream_unary_rpc_method_handler(self._put),
-            "Beat": grpc.stream_unary_rpc_method_handler(
-                self._beat
-            ),  # a single message would be read before we are asked
+            "Beat": grpc.stream_unary_rpc_method_handler(self._beat),
             "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
         }
         num_threads = min(256, 8 + CALLS_A_PEER * len(transport.group.members))
