@@ -38,6 +38,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import wire
+from gossamer.engines.allocator import keep_freed_memory
 from gossamer.engines.block import Block
 from gossamer.engines.simulate import default_workers, split
 from gossamer.engines.workers import Workers
@@ -317,7 +318,9 @@ def gn_lenet(quick: bool, repeat: int) -> Iterator[dict[str, Any]]:
 
 
 def small(case: str, task: Supervised, nodes: int, batch: int, rate: float, repeat: int) -> Iterator[dict[str, Any]]:
-    """A model whose nodes are trained together, against a loop over their modules."""
+    """A model whose nodes are trained together, against a loop over their modules; both with memory kept, as in the
+    simulator's workers."""
+    keep_freed_memory()
     experiment = Experiment(
         task=task, nodes=nodes, batch_size=batch, local_steps=LOCAL_STEPS, optimizer=Optimizer(rate)
     )

@@ -28,11 +28,15 @@ class Batches:
         self._node = node
         self._num_epochs = max(1, 1024 // len(samples))  # drawn at a time: of few samples, many
         self._drawn: dict[int, Samples] = {}
+        self._last = 0, samples[:0]  # where the epochs drawn last begin, and they
 
     def at(self, step: int) -> Samples:
         """The minibatch of a step, counted from the start of the run."""
         start, pieces = step * self._batch_size, []
         end = start + self._batch_size
+        first, order = self._last
+        if first <= start and end - first <= len(order):  # most steps of many small nodes, for which this counts
+            return order[start - first : end - first]
         while start < end:
             number, offset = divmod(start, self._num_epochs * len(self._samples))
             pieces.append(self._epochs(number)[offset : offset + end - start])
@@ -46,6 +50,7 @@ class Batches:
             epochs = range(number * self._num_epochs, (number + 1) * self._num_epochs)
             order = permutations(self._seed, "epoch", self._node, epochs, len(self._samples))
             self._drawn[number] = self._samples[order.ravel()]
+            self._last = epochs.start * len(self._samples), self._drawn[number]
         return self._drawn[number]
 
 
