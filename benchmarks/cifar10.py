@@ -20,6 +20,7 @@ from gossamer import Evaluation, Experiment, Run, resume, simulate, write_report
 from gossamer.algorithms import Choco, Dpsgd, Jwins, RandomSampling, Silk
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm
+from gossamer.engines.block import NodeError
 from gossamer.recipes import RECIPES
 from gossamer.topologies import EdgeList
 
@@ -66,9 +67,12 @@ def main() -> None:
     seeds = (100,) if options.tune else range(options.seeds)
     runs: list[Run] = []
     for name, experiment in experiments(options):
-        runs += [
-            done(replace(experiment, seed=seed), options.out / f"{name.replace(' ', '-')}-{seed}") for seed in seeds
-        ]
+        directory = options.out / name.replace(" ", "-")
+        try:
+            runs += [done(replace(experiment, seed=seed), directory / f"seed-{seed}") for seed in seeds]
+        except NodeError as error:  # too high a rate
+            print(f"# {name}: {error}", flush=True)
+            continue
         found = [run.result for run in runs[-len(seeds) :]]
         accuracies = [result["accuracy_mean"] for result in found]
         row = {
