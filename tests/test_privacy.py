@@ -17,6 +17,7 @@ from gossamer.compressors import TopK
 from gossamer.core import Algorithm, Round
 from gossamer.engines.block import Block
 from gossamer.engines.simulate import Simulation
+from gossamer.engines.state import tensors_of
 from gossamer.experiment import Evaluation, Experiment, ExperimentError
 from gossamer.optimizer import Cosine, Optimizer
 from gossamer.privacy import Privacy, secret, seeded
@@ -92,19 +93,38 @@ def test_clipped_by_nothing_and_hardly_noised_it_is_the_plain_algorithm() -> Non
     torch.testing.assert_close(private.models(), plain.models())
 
 
-def test_whatever_the_data_are_an_algorithm_is_shown_nothing_beyond_the_ball() -> None:
-    """Any algorithm's state after a round is a function of one noised, clipped change, and of nothing else."""
-    fixed = Privacy(clip=0.5, noise=1.0)
-    for name in ("dpsgd", "jwins", "gradient-tracking", "sparse-push", "choco", "d2"):
-        one_step = replace(SMALL, local_steps=1, algorithm=_default(name), privacy=fixed)
-        states = []
-        for spread in (1.0, 50.0):  # other data of the same size, and larger gradients
-            of = block(replace(one_step, task=Quadratic(dimension=2000, spread=spread)), without_noise)
-            before = of.models().clone()
-            of.outgoing(0)
-            states.append(of)
-            assert (of.before_send - before).norm(dim=1).max() <= 0.5 * 1.0001
-        assert not torch.equal(states[0].models(), states[1].models())
+ANY_KIND = ("dpsgd", "jwins", "gradient-tracking", "sparse-push", "choco", "d2")
+
+
+@pytest.mark.parametrize("name", ANY_KIND)
+def test_whatever_the_data_are_a_change_stays_in_the_ball(name: str) -> None:
+    for spread in (1.0, 50.0):  # other data of the same size, and larger gradients
+        of = _block_on(spread, name)
+        before = of.models().clone()
+        of.outgoing(0)
+        assert (of.before_send - before).norm(dim=1).max() <= 0.5 * 1.0001
+
+
+@pytest.mark.parametrize("name", ANY_KIND)
+def test_an_algorithm_is_shown_nothing_of_the_data_but_the_protected_change(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def after_a_round(spread: float) -> dict[str, Tensor]:
+        of = _block_on(spread, name)
+        message, _ = of.outgoing(0)
+        return dict(tensors_of(of.state)) | {f"sent {part}": sent.values for part, sent in message.items()}
+
+    one, other = after_a_round(1.0), after_a_round(50.0)
+    assert any(not torch.equal(one[of], other[of]) for of in one)
+    monkeypatch.setattr(Privacy, "protect", lambda self, change, noise: torch.full_like(change, 0.01))
+    one, other = after_a_round(1.0), after_a_round(50.0)
+    assert all(torch.equal(one[of], other[of]) for of in one)
+
+
+def _block_on(spread: float, name: str) -> Block:
+    task = Quadratic(dimension=2000, spread=spread)
+    privacy = Privacy(clip=0.5, noise=1.0)
+    return block(replace(SMALL, local_steps=1, algorithm=_default(name), privacy=privacy, task=task), without_noise)
 
 
 def _default(name: str) -> Algorithm:

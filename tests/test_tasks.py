@@ -48,6 +48,17 @@ def test_the_gradient_leaves_the_models_as_they_are() -> None:
     assert torch.equal(rows, before)
 
 
+def test_a_layer_left_in_eval_trains_the_same_before_and_after_a_test() -> None:
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
+    data = x, torch.arange(8) % 2
+    task = Supervised(nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5).eval(), nn.Linear(64, 2)), data, data)
+    task = replace(task, strategy="rows")  # a fresh copy of the module
+    row, samples = task.initial_model(0), np.arange(8)
+    before = task.gradient(row[None], [samples], [5])[1]
+    task.evaluate(row, samples)
+    assert torch.equal(before, task.gradient(row[None], [samples], [5])[1])
+
+
 def test_dropout_is_drawn_from_the_nodes_seed() -> None:
     task = small_task(lambda: nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)))
     rows = task.initial_model(0).repeat(3, 1)
