@@ -122,20 +122,10 @@ class Mnist:
 
 
 @dataclass(frozen=True)
-class FashionMnist:
+class FashionMnist(Mnist):
     """Fashion-MNIST: 70,000 pictures of clothes of 28x28 pixels, 10 classes."""
 
-    model: Architecture = GnLeNet()
-    precision: Precision = "float32"
-    augment: bool = False  # shift and mirror training images at random
-
     source: ClassVar[Source] = FASHION_MNIST
-
-    def arrays(self) -> Arrays:
-        return read_four(self.source, num_classes=10)
-
-    def load(self) -> Supervised:
-        return task_of(self, self.arrays(), prepare=Normalize(), augment=crop_and_flip if self.augment else None)
 
 
 @dataclass(frozen=True)
