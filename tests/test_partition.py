@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.partition import PARTITIONS, ByClient, Dirichlet, Iid, LabelShards, Partition, Skew
+from gossamer.partition import PARTITIONS, ByClient, Dirichlet, Iid, LabelCuts, LabelShards, Partition, Skew
 
-ALL = [Iid(), LabelShards(), LabelShards(3), Dirichlet(), Dirichlet(5.0), Skew(0.0), Skew(0.7), Skew(1.0), ByClient()]
+ALL = [
+    *(Iid(), LabelShards(), LabelShards(3), LabelCuts(), LabelCuts(3)),
+    *(Dirichlet(), Dirichlet(5.0), Skew(0.0), Skew(0.7), Skew(1.0), ByClient()),
+]
 LABELS = np.repeat(np.arange(10), 60)[np.random.Generator(np.random.PCG64(0)).permutation(600)]
 CLIENTS = np.arange(600) % 37
 
@@ -87,6 +90,23 @@ def test_shards_are_dealt_at_random():
     assert len(firsts) > 10
 
 
+def test_cuts_out_of_what_is_left_have_more_labels_than_equal_shards():
+    def labels_a_node(partition):
+        return np.mean([np.count_nonzero(label_shares(split(partition, 16, seed)), axis=1) for seed in range(20)])
+
+    # Shards of 18 or 19 of a label's 60 have 1.3 labels. A cut from a whole order has as many; the last has what is
+    # left over at up to 32 places.
+    assert labels_a_node(LabelShards(1)) < 1.6 < 2.0 < labels_a_node(LabelCuts(1))
+
+
+def test_a_cut_takes_neighbours_of_what_is_left():
+    left = list(range(100))
+    for part in split(LabelCuts(1), 4, labels=np.arange(100), clients=None):
+        stretches = [set((left[i:] + left[:i])[:25]) for i in range(len(left))]  # the first follows the last
+        assert set(part) in stretches
+        left = [sample for sample in left if sample not in part]
+
+
 def test_a_small_alpha_is_more_skewed_than_a_large_one():
     def largest(alpha):
         shares = [label_shares(split(Dirichlet(alpha), 8, seed)).max(axis=1) for seed in range(5)]
@@ -150,6 +170,8 @@ def test_the_largest_client_goes_first_onto_the_emptiest_node():
          "the partition dirichlet needs a label for every sample, and this task has none; take iid"),
         (Skew(0.5), None, None, 2,
          "the partition skew needs a label for every sample, and this task has none; take iid"),
+        (LabelCuts(), None, None, 2,
+         "the partition label-cuts needs a label for every sample, and this task has none; take iid"),
         (LabelShards(3), LABELS[:5], None, 2,
          "5 samples cannot be cut into 6 shards, 3 for each of 2 nodes; take per_node at most 2, or fewer nodes"),
         (ByClient(), LABELS[:5], None, 2,
@@ -195,7 +217,7 @@ def test_a_large_data_set_is_split_quickly(partition):
 
 
 def test_every_named_partition_is_a_dataclass_with_a_one_line_description():
-    assert set(PARTITIONS.values()) == set(Partition.__subclasses__())
+    assert set(PARTITIONS.values()) == {*Partition.__subclasses__(), LabelCuts}
     for name, kind in PARTITIONS.items():
         assert name == re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
         assert dataclasses.is_dataclass(kind)

@@ -4,10 +4,10 @@ A partition is a frozen dataclass whose fields are its settings. `split` is a pu
 on exactly one node, and at least one on every node.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,21 +89,63 @@ class LabelShards(Partition):
 
     per_node: int = 2  # shards a node
 
+    name: ClassVar[str] = "label-shards"
+
     def __post_init__(self) -> None:
         if self.per_node < 1:
             raise ValueError(f"per_node must be at least 1, {self.per_node} was given")
 
     def place(self, data: Samples, nodes: int, bits: np.random.Philox) -> Iterable[Indices]:
-        samples, _ = _by_label(data.labels, "label-shards", bits)
+        samples, _ = _by_label(data.labels, self.name, bits)
         num_shards = nodes * self.per_node
         if data.number < num_shards:
             raise ValueError(
                 f"{data.number} samples cannot be cut into {num_shards} shards, {self.per_node} for each of {nodes} "
                 f"nodes; take per_node at most {data.number // nodes}, or fewer nodes"
             )
-        shards = np.array_split(samples, num_shards)
-        dealt = permutation(bits, num_shards).reshape(nodes, self.per_node)
-        return [np.concatenate([shards[shard] for shard in hand]) for hand in dealt]
+        shards = self.shards(samples, num_shards, bits)
+        return [np.concatenate(shards[at : at + self.per_node]) for at in range(0, num_shards, self.per_node)]
+
+    def shards(self, samples: Indices, number: int, bits: np.random.Philox) -> list[Indices]:
+        """Equal shards of sorted samples, in the order in which nodes get them."""
+        pieces = np.array_split(samples, number)
+        return [pieces[piece] for piece in permutation(bits, number)]
+
+
+@dataclass(frozen=True)
+class LabelCuts(LabelShards):
+    """Samples are sorted by label, and one node after the other cuts shards out of what is left, at random places.
+
+    What is left closes up after a cut, so later shards have more labels than those of label-shards. The JWINS authors'
+    implementation does this.
+    """
+
+    name: ClassVar[str] = "label-cuts"
+
+    def shards(self, samples: Indices, number: int, bits: np.random.Philox) -> list[Indices]:
+        sizes = [len(piece) for piece in np.array_split(samples, number)]
+        starts = self.starts(np.cumsum(sizes[::-1])[::-1].tolist(), bits)
+        found, left = [], [samples]  # in stretches, and the first follows the last
+        for start, size in zip(starts, sizes, strict=True):
+            before, behind = _split(left, start)
+            taken, behind = _split(behind, size)
+            more, before = _split(before, size - sum(map(len, taken)))
+            found.append(np.concatenate([*taken, *more]))
+            left = [*before, *behind]
+        return found
+
+    def starts(self, num_left: Sequence[int], bits: np.random.Philox) -> list[int]:
+        """Where to cut, of how many are left each time."""
+        return [int(word) % length for word, length in zip(bits.random_raw(len(num_left)), num_left, strict=True)]
+
+
+def _split(stretches: list[Indices], at: int) -> tuple[list[Indices], list[Indices]]:
+    """The first samples, at most so many, and the others."""
+    for i, stretch in enumerate(stretches):
+        if at < len(stretch):
+            return [*stretches[:i], stretch[:at]], [stretch[at:], *stretches[i + 1 :]]
+        at -= len(stretch)
+    return stretches, []
 
 
 @dataclass(frozen=True)
@@ -191,6 +233,7 @@ class ByClient(Partition):
 PARTITIONS: dict[str, type[Partition]] = {
     "iid": Iid,
     "label-shards": LabelShards,
+    "label-cuts": LabelCuts,
     "dirichlet": Dirichlet,
     "skew": Skew,
     "by-client": ByClient,

@@ -3,12 +3,12 @@
 from gossamer.algorithms import Jwins
 from gossamer.experiment import Evaluation, Experiment
 from gossamer.optimizer import Optimizer
-from gossamer.partition import LabelShards
+from gossamer.partition import LabelCuts, LabelShards, Partition
 from gossamer.tasks import Cifar10
 from gossamer.topologies import RandomRegular
 
 
-def _sixteen(name: str, rounds: int, degree: int, evaluation: Evaluation) -> Experiment:
+def _sixteen(name: str, rounds: int, degree: int, partition: Partition, evaluation: Evaluation) -> Experiment:
     return Experiment(
         name=name,
         nodes=16,
@@ -16,7 +16,7 @@ def _sixteen(name: str, rounds: int, degree: int, evaluation: Evaluation) -> Exp
         local_steps=3,
         batch_size=8,
         task=Cifar10(),
-        partition=LabelShards(per_node=2),
+        partition=partition,
         topology=RandomRegular(degree),
         algorithm=Jwins(),
         optimizer=Optimizer(learning_rate=0.01),
@@ -26,9 +26,9 @@ def _sixteen(name: str, rounds: int, degree: int, evaluation: Evaluation) -> Exp
 
 def cifar10_first() -> Experiment:
     """JWINS on CIFAR-10, 16 nodes, 300 rounds: the setting of docs/results/cifar10.md."""
-    return _sixteen("cifar10-first", 300, 4, Evaluation(every=50, samples=2000, nodes="all"))
+    return _sixteen("cifar10-first", 300, 4, LabelShards(per_node=2), Evaluation(every=50, samples=2000, nodes="all"))
 
 
 def reference_16() -> Experiment:
     """JWINS on CIFAR-10, 16 nodes of degree 3, 120 rounds: what the authors' implementation was timed on."""
-    return _sixteen("reference-16", 120, 3, Evaluation(every=40, samples="all", nodes="all"))
+    return _sixteen("reference-16", 120, 3, LabelCuts(per_node=2), Evaluation(every=40, samples="all", nodes="all"))
