@@ -320,6 +320,10 @@ def test_augmented_images_are_shifted_and_mirrored_ones() -> None:
 
 def test_normalized_bytes_are_numbers_around_0() -> None:
     assert Normalize(0.5, 0.5)(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1, 1]
+    every = torch.arange(256, dtype=torch.uint8).view(4, 64).t()  # not in one piece
+    plain = ((every.float() / 255) - 0.3) / 0.2
+    assert torch.equal(Normalize(0.3, 0.2)(every), plain)
+    assert torch.equal(Normalize(0.3, 0.2)(every.float()), plain)
 
 
 def test_the_model_of_a_data_set_can_be_chosen_and_must_fit(root: Path) -> None:

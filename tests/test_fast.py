@@ -11,7 +11,8 @@ import gossamer
 from gossamer import Experiment
 from gossamer.experiment import ExperimentError
 from gossamer.models import GnLeNet, ResNet20
-from gossamer.models.fast import ConvNormPool, FastEvoNormS0, chain_gradient, chain_of, to_fast
+from gossamer.models.chain import Chain
+from gossamer.models.fast import ConvNormPool, FastEvoNormS0, to_fast
 from gossamer.models.norms import EvoNormS0
 from gossamer.tasks import Quadratic, Supervised
 from gossamer.tasks.strategies import loss_of_one
@@ -106,13 +107,17 @@ def test_a_fast_model_has_the_same_start_and_nearly_the_same_gradients(model: ob
     assert fast.evaluate(x[0], test)[0] == pytest.approx(plain.evaluate(x[0], test)[0], rel=1e-5)
 
 
-def test_a_chain_by_hand_has_the_gradients_that_autograd_finds() -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_chain_by_hand_has_the_gradients_that_autograd_finds(bias: bool) -> None:
     relu = nn.ReLU()
     hidden = nn.Sequential(
         nn.Flatten(), nn.Linear(16, 5), relu, nn.Linear(5, 5), relu, nn.Linear(5, 3, bias=False)
     )  # one object twice
-    module = to_fast(scrambled(nn.Sequential(*group(), hidden)))
-    x, targets = images(6, 3, 4, 4), torch.arange(6) % 3
+    module = to_fast(scrambled(nn.Sequential(*group(bias), hidden)))
+    chain, parameters = Chain.of(module), list(module.parameters())
+    assert chain is not None
+    model = torch.cat([parameter.detach().flatten() for parameter in parameters])
+    targets = torch.arange(6) % 3
 
     def of(outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
@@ -120,17 +125,62 @@ def test_a_chain_by_hand_has_the_gradients_that_autograd_finds() -> None:
     def loss(outputs: Tensor) -> tuple[Tensor, Tensor]:
         return loss_of_one(of, outputs, targets)
 
-    found = chain_gradient(chain_of(module), loss, x)
-    assert found is not None
-    value = of(module(x), targets)
-    torch.testing.assert_close(found[0], value.detach())
-    for by_hand, slope in zip(found[1], torch.autograd.grad(value, list(module.parameters())), strict=True):
-        torch.testing.assert_close(by_hand, slope, rtol=1e-5, atol=1e-6)
-    assert chain_gradient(chain_of(module), loss, images(6, 3, 5, 4)) is None
+    for x in (images(6, 3, 4, 4), 2 * images(6, 3, 4, 4) - 1):  # what the first leaves behind does not matter
+        by_hand = torch.full_like(model, torch.nan)
+        found = chain.gradient(model, x, loss, by_hand)
+        value = of(module(x), targets)
+        torch.testing.assert_close(found, value.detach())
+        slopes = torch.cat([slope.flatten() for slope in torch.autograd.grad(value, parameters)])
+        torch.testing.assert_close(by_hand, slopes, rtol=1e-5, atol=1e-6)
+    assert chain.gradient(model, images(6, 3, 5, 4), loss, by_hand) is None
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_dense_layer_and_cross_entropy_in_one_have_the_gradients_that_autograd_finds(bias: bool) -> None:
+    module = to_fast(scrambled(nn.Sequential(*group(), nn.Flatten(), nn.Linear(16, 5, bias=bias))))
+    chain, parameters = Chain.of(module), list(module.parameters())
+    assert chain is not None
+    model, x, targets = torch.cat([p.detach().flatten() for p in parameters]), images(6, 3, 4, 4), torch.arange(6) % 5
+    by_hand = torch.full_like(model, torch.nan)
+    found = chain.gradient(model, x, None, by_hand, targets)
+    value = nn.functional.cross_entropy(module(x), targets)
+    assert found == pytest.approx(value.item(), rel=1e-5)
+    slopes = torch.cat([slope.flatten() for slope in torch.autograd.grad(value, parameters)])
+    torch.testing.assert_close(by_hand, slopes, rtol=1e-5, atol=1e-6)
+    for wrong in (-1, 5):
+        with pytest.raises(IndexError, match="a target is not one of the classes"):
+            chain.gradient(model, x, None, by_hand, torch.full((6,), wrong))
+
+
+def test_outputs_that_are_not_finite_give_a_loss_that_is_not() -> None:
+    module = to_fast(nn.Sequential(*group(), nn.Flatten(), nn.Linear(16, 5)))
+    chain = Chain.of(module)
+    assert chain is not None
+    model = torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+    model[-1] = torch.inf
+    assert not np.isfinite(chain.gradient(model, images(2, 3, 4, 4), None, model.clone(), torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_steps_in_place_are_those_of_the_gradient(fast: bool) -> None:
+    quick = task(GnLeNet()).load()
+    quick = quick.quickened() if fast else quick
+    assert quick.descends == fast
+    start, samples = quick.initial_model(0).repeat(2, 1), [np.arange(4), np.arange(4, 8)]
+    losses, gradient = quick.gradient(start, samples, [0, 0])
+    models = start.clone()
+    assert torch.equal(quick.descend(models, samples, 0.1), losses)
+    torch.testing.assert_close(models, start - 0.1 * gradient, rtol=0, atol=1e-7)
+
+
+def test_only_chains_of_known_layers_are_done_by_hand() -> None:
     tied = nn.Linear(5, 5)
-    assert chain_of(to_fast(nn.Sequential(*group(), nn.Flatten(), nn.Linear(16, 5), tied, tied))) == []
-    assert chain_of(nn.Sequential(module, nn.Dropout())) == []
-    assert chain_of(to_fast(nn.Sequential(EvoNormS0(4)))) == []
+    assert Chain.of(to_fast(nn.Sequential(*group(), nn.Flatten(), nn.Linear(16, 5), tied, tied))) is None
+    assert Chain.of(to_fast(nn.Sequential(*group(), nn.Flatten(), nn.Dropout()))) is None
+    assert Chain.of(to_fast(nn.Sequential(*group(), nn.Linear(2, 5), nn.Flatten()))) is None  # a line of pixels each
+    assert Chain.of(to_fast(nn.Sequential(*group(), nn.Flatten(2)))) is None
+    assert Chain.of(to_fast(nn.Sequential(EvoNormS0(4)))) is None
+    assert Chain.of(to_fast(nn.Sequential(*group(), nn.Flatten(), nn.Linear(16, 5)))) is not None
 
 
 @pytest.mark.parametrize("model", [GnLeNet(), GnLeNet(norm="evonorm-s0")], ids=["group", "evonorm"])

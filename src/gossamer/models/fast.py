@@ -8,8 +8,8 @@ the same for any number of worker processes. On other devices than the CPU the p
 """
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,39 @@ from torch.nn import functional
 
 from gossamer.kernels.evonorm import evonorm, evonorm_back
 from gossamer.kernels.pooling import norm_pool, norm_pool_back
-from gossamer.models.lenet import ChannelsLast
 from gossamer.models.norms import EvoNormS0, per_channel
 
 _LAST = torch.channels_last
+
+
+class Space:
+    """Where a layer puts what it gives and what its way back takes, for images of one shape after the convolution."""
+
+    def __init__(self, images: Tensor, groups: int):
+        samples, channels, height, width = images.shape
+        self.shape, self._like = (samples, height, width * channels), images[:0]
+        out = images.new_empty(samples, height // 2, width // 2 * channels)
+        self.out = _images(out, channels)
+        best, places = torch.empty_like(out), torch.empty_like(out, dtype=torch.int32)
+        sums, moments = images.new_empty(samples, channels), images.new_empty(samples, groups, 2)
+        self.results = [tensor.numpy() for tensor in (out, best, places, sums, moments)]
+
+    @cached_property
+    def slopes(self) -> tuple[Any, Tensor, Any]:
+        """For the gradient by what the convolution found, as rows and as images; and for those by the norm's weight,
+        its bias, and the convolution's bias."""
+        rows, channels = self._like.new_empty(self.shape), self._like.shape[1]
+        return rows.numpy(), _images(rows, channels), self._like.new_empty(3, channels).numpy()
+
+
+class Trace(NamedTuple):
+    """What a layer remembers on its way forward."""
+
+    x: Tensor
+    kernel: Tensor
+    found: Tensor  # by the convolution
+    weight: Any  # of the norm
+    space: Space
 
 
 class ConvNormPool(nn.Module):
@@ -46,39 +75,33 @@ class ConvNormPool(nn.Module):
         sides = [(side + 2 * around - far * (kernel - 1) - 1) // step + 1 for side, kernel, step, around, far in of]
         return x.device.type == "cpu" and not any(side % 2 for side in sides)
 
-    def run(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What it gives, and what `back` takes."""
-        weight, bias, kernel = (p.detach() for p in (self.norm.weight, self.norm.bias, self.conv.weight))
-        x, kernel = x.contiguous(memory_format=_LAST), kernel.contiguous(memory_format=_LAST)
-        offset = None if self.conv.bias is None else self.conv.bias.detach()
+    def run(
+        self, x: Tensor, kernel: Tensor, offset: Tensor | None, weight: Any, bias: Any, space: Space | None = None
+    ) -> Trace:
+        """x and the kernel have channels last, the norm's weight and bias are arrays, and no parameter need be the
+        layer's own. What it gives is the trace's `space.out`."""
         found = torch.convolution(x, kernel, offset, *self._settings)
-        samples, channels, height, width = found.shape
-        rows = _rows(found)
-        out = x.new_empty(samples, height // 2, width // 2 * channels)
-        best, places = torch.empty_like(out), torch.empty_like(out, dtype=torch.int32)
-        sums, moments = x.new_empty(samples, channels), x.new_empty(samples, self.norm.num_groups, 2)
-        to_keep = best, places, sums, moments
-        arrays = [tensor.numpy() for tensor in (out, *to_keep)]
-        norm_pool(rows.numpy(), weight.numpy(), bias.numpy(), self.norm.eps, *arrays)
-        return _images(out, channels), (x, kernel, rows, weight, *to_keep)
+        space = space or Space(found, self.norm.num_groups)
+        norm_pool(_rows(found, space), weight, bias, self.norm.eps, *space.results)
+        return Trace(x, kernel, found, weight, space)
 
-    def back(self, slopes: Tensor, kept: Sequence[Tensor], to_x: bool) -> tuple[Tensor | None, list[Tensor]]:
-        """The gradients by x, if it is wanted, and by the parameters."""
-        x, kernel, rows, weight, *others = kept
-        of_rows, of_channels = torch.empty_like(rows), weight.new_zeros(3, len(weight))
-        slopes = _rows(slopes.contiguous(memory_format=_LAST))
-        arrays = [tensor.numpy() for tensor in (slopes, rows, weight, *others, of_rows, of_channels)]
+    def back(self, slopes: Tensor, trace: Trace, to_x: bool) -> tuple[Tensor | None, Tensor]:
+        """The gradients by x, if it is wanted, and by the kernel; the others' are in the trace's space."""
+        x, kernel, found, weight, space = trace
+        slopes = slopes.permute(0, 2, 3, 1).contiguous().flatten(2)
+        of_found, images, of_channels = space.slopes
+        arrays = slopes.numpy(), _rows(found, space), weight, *space.results[1:], of_found, of_channels
+        of_channels[:] = 0
         norm_pool_back(*arrays)
         of_x, of_kernel, _ = torch.ops.aten.convolution_backward(  # that of its bias is known by now
-            _images(of_rows, len(weight)), x, kernel, None, *self._settings, (to_x, True, False)
+            images, x, kernel, None, *self._settings, (to_x, True, False)
         )
-        of_weight, of_bias, of_offset = of_channels
-        return of_x, [of_kernel, *([] if self.conv.bias is None else [of_offset]), of_weight, of_bias]
+        return of_x, of_kernel
 
 
-def _rows(images: Tensor) -> Tensor:
-    """(samples, channels, height, width), channels last, as (samples, height, width * channels)."""
-    return images.permute(0, 2, 3, 1).flatten(2)
+def _rows(found: Tensor, space: Space) -> Any:
+    """(samples, channels, height, width), channels last, as an array (samples, height, width * channels)."""
+    return found.permute(0, 2, 3, 1).numpy().reshape(space.shape)
 
 
 def _images(rows: Tensor, channels: int) -> Tensor:
@@ -86,21 +109,24 @@ def _images(rows: Tensor, channels: int) -> Tensor:
 
 
 class _ConvNormPool(torch.autograd.Function):
-    """The layer for autograd, which must be given the parameters; they are the layer's own."""
-
     @staticmethod
-    def forward(ctx: Any, layer: ConvNormPool, x: Tensor, *parameters: Tensor | None) -> Tensor:
-        out, kept = layer.run(x)
-        ctx.save_for_backward(*kept)
-        ctx.layer, ctx.present = layer, [parameter is not None for parameter in parameters]
-        return out
+    def forward(
+        ctx: Any, layer: ConvNormPool, x: Tensor, kernel: Tensor, offset: Tensor | None, weight: Tensor, bias: Tensor
+    ) -> Tensor:
+        x, kernel = x.contiguous(memory_format=_LAST), kernel.contiguous(memory_format=_LAST)
+        trace = layer.run(x, kernel, offset, weight.numpy(), bias.numpy())
+        ctx.save_for_backward(*trace[:3])
+        ctx.layer, ctx.rest, ctx.has_offset = layer, trace[3:], offset is not None
+        return trace.space.out.detach()  # an object of its own, which nothing here refers to
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        of_x, found = ctx.layer.back(slopes, ctx.saved_tensors, ctx.needs_input_grad[1])
-        rest = iter(found)
-        return None, of_x, *(next(rest) if present else None for present in ctx.present)
+        x, kernel, found = ctx.saved_tensors
+        trace = Trace(x, kernel, found, *ctx.rest)
+        of_x, of_kernel = ctx.layer.back(slopes, trace, ctx.needs_input_grad[1])
+        of_weight, of_bias, of_offset = torch.from_numpy(trace.space.slopes[2])
+        return None, of_x, of_kernel, of_offset if ctx.has_offset else None, of_weight, of_bias
 
 
 class _EvoNormS0(torch.autograd.Function):
@@ -165,59 +191,3 @@ def _is_group(conv: nn.Module, norm: nn.Module, others: list[nn.Module]) -> bool
 
 def _pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
     return (size, size) if isinstance(size, int) else size
-
-
-def _layers(module: nn.Module) -> list[nn.Module]:
-    """What a chain does, one after the other; a layer that is in it twice, twice."""
-    if type(module) is nn.Sequential:
-        return [layer for part in module for layer in _layers(part)]
-    return [] if type(module) is nn.Identity else [module]
-
-
-def chain_of(module: nn.Module) -> list[nn.Module]:
-    """The layers of a chain that `chain_gradient` can do, with a `ConvNormPool` in it; none for other models."""
-    layers = _layers(module)
-    once = sum(len(list(layer.parameters())) for layer in layers) == len(list(module.parameters()))
-    known = (ChannelsLast, ConvNormPool, nn.Linear, nn.ReLU, nn.Flatten)
-    simple = all(type(layer) in known for layer in layers) and all(p.requires_grad for p in module.parameters())
-    flat = all((layer.start_dim, layer.end_dim) == (1, -1) for layer in layers if isinstance(layer, nn.Flatten))
-    whole = once and type(module) is nn.Sequential and any(isinstance(layer, ConvNormPool) for layer in layers)
-    return layers if simple and flat and whole else []
-
-
-@torch.no_grad()
-def chain_gradient(
-    layers: Sequence[nn.Module], loss: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor
-) -> tuple[Tensor, list[Tensor]] | None:
-    """The loss and the gradients of a chain's parameters, in their order; None if the images do not fit it.
-
-    `loss` gives a loss and its derivative by the chain's outputs. By hand, because autograd's own work, beside that of
-    the layers, is an eighth of a step of GN-LeNet.
-    """
-    kept: list[Sequence[Tensor]] = []
-    for layer in layers:
-        if isinstance(layer, ConvNormPool):
-            if not layer.fits(x):
-                return None
-            x, to_keep = layer.run(x)
-            kept.append(to_keep)
-        else:
-            kept.append((x,))
-            x = layer(x)
-    found, slopes = loss(x)
-    first = next(at for at, layer in enumerate(layers) if isinstance(layer, ConvNormPool | nn.Linear))
-    gradients: list[Tensor] = []
-    for at in range(len(layers) - 1, first - 1, -1):
-        layer, (given, *_) = layers[at], kept[at]
-        if isinstance(layer, ConvNormPool):
-            of_x, own = layer.back(slopes, kept[at], at > first)
-            slopes = slopes if of_x is None else of_x
-            gradients[:0] = own
-        elif isinstance(layer, nn.Linear):
-            gradients[:0] = [slopes.t() @ given, *([] if layer.bias is None else [slopes.sum(0)])]
-            slopes = slopes @ layer.weight
-        elif isinstance(layer, nn.ReLU):
-            slopes = slopes * (given > 0)
-        else:
-            slopes = slopes.view(given.shape)
-    return found, gradients

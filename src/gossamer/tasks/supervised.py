@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from gossamer.core import Samples
-from gossamer.models.fast import chain_gradient, chain_of, to_fast
+from gossamer.models.chain import Chain
+from gossamer.models.fast import to_fast
 from gossamer.rng import permutation, philox
 from gossamer.tasks import strategies
 
@@ -86,14 +87,17 @@ class Supervised:
 
     def by(self, strategy: Literal["auto"] | strategies.Strategy, nodes: int) -> "Supervised":
         """The same task with a strategy for gradients; ValueError if it does not suit the model."""
-        plain = self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
         if strategy == "auto":
-            strategy = strategies.strategy_for(self.module, self.loss) if plain else "rows"
-        elif strategy != "rows" and not plain:
+            strategy = strategies.strategy_for(self.module, self.loss) if self._is_plain else "rows"
+        elif strategy != "rows" and not self._is_plain:
             raise ValueError(f'{strategy!r} needs data that are tensors, not augmented, on the CPU; take "rows"')
         if reason := strategies.unfit(strategy, self.module, self.loss):
             raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
         return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
 
     def quickened(self) -> "Supervised":
         """The same task with `fast` layers, compiled before any process is forked."""
@@ -102,16 +106,26 @@ class Supervised:
     @property
     def descends(self) -> bool:
         """Is `descend` better than `gradient`?"""
-        return self.strategy == "batched"
+        return self.strategy == "batched" or (self._chain is not None and self._is_plain)
 
     def descend(self, models: Tensor, samples: Sequence[Samples], learning_rate: float) -> Tensor:
         """Take a step of gradient descent in place, the losses (B,)."""
+        if self.strategy == "rows":
+            return self._descend_by_rows(models, samples, learning_rate)
         losses = []
         for start in range(0, len(models), self.chunk):
             rows = slice(start, start + self.chunk)
             inputs, targets = self._fetch(self.train, np.stack(samples[rows]))
             losses.append(strategies.descend(self.module, self.loss, models[rows], inputs, targets, learning_rate))
         return torch.cat(losses)
+
+    def _descend_by_rows(self, models: Tensor, samples: Sequence[Samples], learning_rate: float) -> Tensor:
+        losses, gradient = torch.zeros(len(models)), torch.empty(models.shape[1])
+        for row, batch in enumerate(samples):
+            inputs, targets = self._fetch(self.train, batch)
+            losses[row] = self._differentiate(models[row], self.buffers, inputs, targets, gradient)
+            models[row].sub_(gradient, alpha=learning_rate)
+        return losses
 
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
@@ -150,9 +164,9 @@ class Supervised:
         return (to_fast(module) if self.fast else module).to(self.device).train()
 
     @cached_property
-    def _chain(self) -> list[nn.Module]:
+    def _chain(self) -> Chain | None:
         """The module's layers, if their gradients are better computed by hand."""
-        return chain_of(self.module) if self.fast and self.device == "cpu" else []
+        return Chain.of(self.module) if self.fast and self.device == "cpu" else None
 
     @cached_property
     def _parameters(self) -> list[nn.Parameter]:
@@ -208,23 +222,28 @@ class Supervised:
         losses = torch.zeros(len(models), device=self.device)
         for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
             _seed_all(seed, self.train)
-            self._bind(models[row], kept[row])
             inputs, targets = self._fetch(self.train, batch, self.augment)
-            losses[row], slopes = self._differentiate(inputs, targets)
-            torch.cat([slope.reshape(-1) for slope in slopes], out=gradients[row])
+            losses[row] = self._differentiate(models[row], kept[row], inputs, targets, gradients[row])
         if buffers is not None and kept is not buffers:
             buffers.copy_(kept)
         return losses.cpu(), gradients.cpu()
 
-    def _differentiate(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        """The loss of a minibatch, and its gradients by the parameters."""
-        if self._chain:
-            done = chain_gradient(self._chain, lambda x: strategies.loss_of_one(self.loss, x, targets), inputs)
-            if done is not None:
-                return done
+    def _differentiate(
+        self, model: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, out: Tensor
+    ) -> Tensor | float:
+        """The loss of a model on a minibatch; its gradient goes into `out`."""
+        if self._chain is not None:
+            classes = targets if self.loss is nn.functional.cross_entropy and targets.dtype == torch.int64 else None
+            found = self._chain.gradient(
+                model, inputs, lambda x: strategies.loss_of_one(self.loss, x, targets), out, classes
+            )
+            if found is not None:
+                return found
+        self._bind(model, buffers)
         loss = self.loss(self.module(inputs), targets)
-        found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        return loss.detach(), found
+        slopes = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        torch.cat([slope.reshape(-1) for slope in slopes], out=out)
+        return loss.detach()
 
     def _gradient_in_chunks(self, models: Tensor, samples: Sequence[Samples]) -> tuple[Tensor, Tensor]:
         losses, gradients = [], []
