@@ -2,32 +2,24 @@
 
     GOSSAMER_DATA=DIR python benchmarks/cifar10.py --out RUNS [--seeds 3] [--json]
     GOSSAMER_DATA=DIR python benchmarks/cifar10.py --out RUNS --tune
-    GOSSAMER_DATA=DIR python benchmarks/cifar10.py --out RUNS --reference [--graph FILE]
 
 Every run is kept in RUNS and not done twice, and RUNS/report.html shows them all. CHOCO's rate is the best of --tune:
-seed 100, tested on training images that are held out. --reference runs `reference-16` instead, the setting in which the
-JWINS authors' implementation was timed, with its own choice of who holds what, and on its own graph where a file of it
-is given.
+seed 100, tested on training images that are held out.
 """
 
 import argparse
 import json
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
-
-import numpy as np
 
 from gossamer import Evaluation, Experiment, Run, resume, simulate, write_report
 from gossamer.algorithms import Choco, Dpsgd, Jwins, RandomSampling, Silk
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm
 from gossamer.engines.block import NodeError
-from gossamer.partition import LabelCuts
 from gossamer.recipes import RECIPES
-from gossamer.topologies import EdgeList
 
 CHOCO_KEPT, CHOCO_RATE = 0.2, 0.6
 ALGORITHMS: dict[str, Algorithm] = {
@@ -40,21 +32,10 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
-class ReferenceCuts(LabelCuts):
-    """The very cuts that the reference implementation makes, whatever the seed: Python's own generator, seeded 1234."""
-
-    def starts(self, num_left: Sequence[int], bits: np.random.Philox) -> list[int]:
-        generator = random.Random(1234)
-        return [generator.randint(0, length - 1) for length in num_left]
-
-
 def experiments(options: argparse.Namespace) -> Iterator[tuple[str, Experiment]]:
     """Names and experiments, of any seed."""
-    setting = RECIPES["reference-16" if options.reference else "cifar10-first"]()
-    if options.reference:
-        graph = EdgeList(options.graph) if options.graph else setting.topology
-        yield "JWINS as the reference", replace(setting, topology=graph, partition=ReferenceCuts())
-    elif options.tune:
+    setting = RECIPES["cifar10-first"]()
+    if options.tune:
         for rate in (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0):
             validation = Evaluation(setting.rounds, samples=2000, nodes="all", validation=0.1)
             yield f"CHOCO at {rate}", replace(setting, algorithm=Choco(TopK(CHOCO_KEPT), rate), evaluation=validation)
@@ -73,8 +54,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where the runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tune", action="store_true", help="choose CHOCO's rate")
-    parser.add_argument("--reference", action="store_true", help="the reference implementation's setting")
-    parser.add_argument("--graph", help="its graph, as a file of links")
     parser.add_argument("--json", action="store_true", help="one object a line")
     options = parser.parse_args()
     seeds = (100,) if options.tune else range(options.seeds)
