@@ -24,10 +24,10 @@ from gossamer.models.matrix_factorization import Factorization
 Strategy = Literal["rows", "batched", "vmap"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-_SLOPES: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {  # of activations, from what they return
-    nn.ReLU: lambda y: y > 0,
-    nn.Tanh: lambda y: 1 - y * y,
-    nn.Sigmoid: lambda y: y * (1 - y),
+_SLOPES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {  # back through activations that returned y
+    nn.ReLU: lambda slope, y: torch.ops.aten.threshold_backward(slope, y, 0),
+    nn.Tanh: torch.ops.aten.tanh_backward,
+    nn.Sigmoid: torch.ops.aten.sigmoid_backward,
 }
 _ROW_WISE = (*_SLOPES, nn.GELU, nn.SiLU, nn.ELU, nn.Linear, nn.Flatten, nn.LayerNorm, nn.GroupNorm, nn.Sequential)
 _SMALL = 20_000  # parameters
@@ -39,23 +39,25 @@ def chunk_for(nodes: int) -> int:
     return min(max(-(-nodes // 4), 16), 64)
 
 
-def strategy_for(module: nn.Module, loss: Loss) -> Strategy:
-    """The strategy of a model, if none is asked for."""
-    if unfit("batched", module, loss) is None:
+def strategy_for(module: nn.Module, loss: Loss, inputs: Tensor) -> Strategy:
+    """The strategy of a model that takes such inputs, if none is asked for."""
+    if unfit("batched", module, loss, inputs) is None:
         return "batched"
     tame = all(type(part) in _ROW_WISE for part in module.modules())  # a subclass may do anything
     small = sum(parameter.numel() for parameter in module.parameters()) <= _SMALL
-    return "vmap" if tame and small and unfit("vmap", module, loss) is None else "rows"
+    return "vmap" if tame and small and unfit("vmap", module, loss, inputs) is None else "rows"
 
 
-def unfit(strategy: Strategy, module: nn.Module, loss: Loss) -> str | None:
-    """Why a strategy cannot do a model; None if it can."""
+def unfit(strategy: Strategy, module: nn.Module, loss: Loss, inputs: Tensor) -> str | None:
+    """Why a strategy cannot do a model that takes such inputs; None if it can."""
     if strategy == "rows":
         return None
     if any(not parameter.requires_grad for parameter in module.parameters()) or any(True for _ in module.buffers()):
         return "every parameter must be trained, and there must be no buffers"
     if strategy == "batched" and not _chain(module) and not is_sparse(module, loss):
         return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
+    if strategy == "batched" and inputs.ndim > 2 and not isinstance(_chain(module)[0], nn.Flatten):
+        return "inputs must be vectors, or the first layer nn.Flatten"
     if strategy == "vmap" and any(isinstance(part, (ConvNormPool, FastEvoNormS0)) for part in module.modules()):
         return "there must be no fast layers"
     if strategy == "vmap" and any(isinstance(part, nn.modules.dropout._DropoutNd) for part in module.modules()):
@@ -75,9 +77,9 @@ def descend(
     if is_sparse(module, loss):
         return _add_gradients(module, models, inputs, targets, -learning_rate, models)
     parameters = _parameters(module, models)
-    losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
-    for parameter, slope in zip(parameters, slopes, strict=True):
-        parameter.sub_(slope.mul_(learning_rate))  # the same bits as x - learning_rate * gradient
+    losses, steps = _through_chain(_chain(module), loss, parameters, inputs, targets, learning_rate)
+    for parameter, step in zip(parameters, steps, strict=True):
+        parameter.sub_(step)
     return losses
 
 
@@ -123,51 +125,63 @@ def _chain(module: nn.Module) -> list[nn.Module]:
 
 
 def _through_chain(
-    layers: Sequence[nn.Module], loss: Loss, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    layers: Sequence[nn.Module],
+    loss: Loss,
+    parameters: Sequence[Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    scale: float = 1.0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Forward, and backward by hand: autograd would take longer than the products."""
-    x, at, taken = inputs, 0, []  # taken: of each layer its input, or output, and the place of its parameters
+    """Losses and scale * gradients: forward, and backward by hand, for autograd would take longer than the products.
+
+    A minibatch is a matrix of one column a sample: products with the weights on the left are the quicker ones.
+    """
+    flattens = any(isinstance(layer, nn.Flatten) for layer in layers)
+    x = (inputs.flatten(2) if flattens else inputs).transpose(1, 2)
+    at, taken = 0, []  # taken: of each layer its input, or output, and the place of its parameters
     for layer in layers:
         if isinstance(layer, nn.Linear):
             taken.append((x, at))
-            weights = parameters[at].transpose(1, 2)
-            x = torch.bmm(x, weights) if layer.bias is None else torch.baddbmm(parameters[at + 1][:, None], x, weights)
+            x = torch.bmm(parameters[at], x)
+            if layer.bias is not None:
+                x += parameters[at + 1][..., None]
             at += 1 if layer.bias is None else 2
         else:
-            x = x.flatten(2) if isinstance(layer, nn.Flatten) else layer(x)
+            x = x if isinstance(layer, nn.Flatten) else layer(x)
             taken.append((x, at))
     losses, slope = _loss(loss, x, targets)
-    found = [slope] * len(parameters)
+    slope *= scale  # here, where it is smallest
+    found, ones = [slope] * len(parameters), slope.new_ones(slope.shape[-1])
     for layer, (x, at) in zip(reversed(layers), reversed(taken), strict=True):
         if isinstance(layer, nn.Linear):
-            found[at] = torch.bmm(slope.transpose(1, 2), x)
+            found[at] = torch.bmm(slope, x.transpose(1, 2))
             if layer.bias is not None:
-                found[at + 1] = slope.sum(1)
+                found[at + 1] = slope.matmul(ones)  # a sum over the samples, quicker than `sum`
             if at > 0:
-                slope = torch.bmm(slope, parameters[at])
+                slope = torch.bmm(parameters[at].transpose(1, 2), slope)
         elif type(layer) in _SLOPES and at > 0:
-            slope = slope * _SLOPES[type(layer)](x)
+            slope = _SLOPES[type(layer)](slope, x)
     return losses, found
 
 
 def _loss(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The losses of the rows, and their derivatives by the outputs."""
+    """The losses of the rows, and their derivatives by the outputs (B, ..., b), of which every column is a sample's."""
     if loss is nn.functional.cross_entropy and targets.ndim == 2 and not targets.is_floating_point():
-        at = targets[..., None]
-        log_total = outputs.logsumexp(-1, keepdim=True)
-        slope = (outputs - log_total).exp_()
-        slope.scatter_add_(-1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
-        return (log_total - outputs.gather(-1, at)).flatten(1).mean(-1), slope / targets.shape[1]
+        at = targets[:, None]
+        slope = outputs.log_softmax(1)
+        losses = slope.gather(1, at).mean((1, 2)).neg_()
+        slope.exp_().scatter_add_(1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
+        return losses, slope.div_(targets.shape[1])
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
-        losses: Tensor = torch.vmap(loss)(leaf, targets)
+        losses = torch.vmap(loss)(leaf.movedim(-1, 1), targets)
         return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
 
 
 def loss_of_one(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of one model's outputs, and its derivatives by them."""
-    losses, slopes = _loss(loss, outputs[None], targets[None])
-    return losses[0], slopes[0]
+    losses, slopes = _loss(loss, outputs.movedim(0, -1)[None], targets[None])
+    return losses[0], slopes[0].movedim(-1, 0)
 
 
 def _mapped(

@@ -87,11 +87,14 @@ class Supervised:
 
     def by(self, strategy: Literal["auto"] | strategies.Strategy, nodes: int) -> "Supervised":
         """The same task with a strategy for gradients; ValueError if it does not suit the model."""
+        if not self._is_plain:
+            if strategy not in ("auto", "rows"):
+                raise ValueError(f'{strategy!r} needs data that are tensors, not augmented, on the CPU; take "rows"')
+            return replace(self, strategy="rows", chunk=1)
+        inputs, _ = self._fetch(self.train, np.arange(1))
         if strategy == "auto":
-            strategy = strategies.strategy_for(self.module, self.loss) if self._is_plain else "rows"
-        elif strategy != "rows" and not self._is_plain:
-            raise ValueError(f'{strategy!r} needs data that are tensors, not augmented, on the CPU; take "rows"')
-        if reason := strategies.unfit(strategy, self.module, self.loss):
+            strategy = strategies.strategy_for(self.module, self.loss, inputs)
+        if reason := strategies.unfit(strategy, self.module, self.loss, inputs):
             raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
         return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
 
