@@ -54,7 +54,7 @@ def unfit(strategy: Strategy, module: nn.Module, loss: Loss, inputs: Tensor) -> 
         return None
     if any(not parameter.requires_grad for parameter in module.parameters()) or any(True for _ in module.buffers()):
         return "every parameter must be trained, and there must be no buffers"
-    if strategy == "batched" and not _chain(module) and not is_sparse(module, loss):
+    if strategy == "batched" and not _chain(module) and not is_factorization(module, loss):
         return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
     if strategy == "batched" and inputs.ndim > 2 and not isinstance(_chain(module)[0], nn.Flatten):
         return "inputs must be vectors, or the first layer nn.Flatten"
@@ -65,54 +65,52 @@ def unfit(strategy: Strategy, module: nn.Module, loss: Loss, inputs: Tensor) -> 
     return None
 
 
-def is_sparse(module: nn.Module, loss: Loss) -> bool:
-    """Does a minibatch touch only few of the parameters, so that `descend` is better than gradients?"""
+def is_factorization(module: nn.Module, loss: Loss) -> bool:
+    """Is it matrix factorization with its usual loss, for which there is a kernel?"""
     return isinstance(module, Factorization) and loss is nn.functional.mse_loss
 
 
-def descend(
-    module: nn.Module, loss: Loss, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float
-) -> Tensor:
-    """Take a step of gradient descent in place: the losses (B,) of models (B, D) on their minibatches (B, b, ...)."""
-    if is_sparse(module, loss):
-        return _add_gradients(module, models, inputs, targets, -learning_rate, models)
-    parameters = _parameters(module, models)
-    losses, steps = _through_chain(_chain(module), loss, parameters, inputs, targets, learning_rate)
-    for parameter, step in zip(parameters, steps, strict=True):
-        parameter.sub_(step)
-    return losses
+class Together:
+    """The models of a chunk, (B, D), on their minibatches, (B, b, ...), by a strategy that suits them."""
 
+    def __init__(self, strategy: Strategy, module: nn.Module, loss: Loss):
+        self._module, self._loss = module, loss
+        self._factors = strategy == "batched" and is_factorization(module, loss)
+        self._layers = _chain(module) if strategy == "batched" else []
+        self._shapes = [parameter.shape for parameter in module.parameters()]
+        self._sizes = [shape.numel() for shape in self._shapes]
 
-def _parameters(module: nn.Module, models: Tensor) -> list[Tensor]:
-    """The rows' parameters, (B, ...) each: views."""
-    shapes = [parameter.shape for parameter in module.parameters()]
-    sizes = [shape.numel() for shape in shapes]
-    pieces = torch.split(models, sizes, dim=-1)
-    return [piece.view(-1, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
+    def descend(self, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+        """Take a step of gradient descent in place, by the "batched" strategy: the losses (B,)."""
+        if self._factors:
+            return self._add_gradients(models, inputs, targets, -learning_rate, models)
+        parameters = self._split(models)
+        losses, steps = _through_chain(self._layers, self._loss, parameters, inputs, targets, learning_rate)
+        for parameter, step in zip(parameters, steps, strict=True):
+            parameter.sub_(step)
+        return losses
 
+    def gradients(self, models: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses (B,) and gradients (B, D)."""
+        if self._factors:
+            found = torch.zeros_like(models)
+            return self._add_gradients(models, inputs, targets, 1.0, found), found
+        if self._layers:
+            losses, slopes = _through_chain(self._layers, self._loss, self._split(models), inputs, targets)
+        else:
+            losses, slopes = _mapped(self._module, self._loss, self._split(models), inputs, targets)
+        return losses, torch.cat([slope.flatten(1) for slope in slopes], dim=-1)
 
-def _add_gradients(
-    module: nn.Module, models: Tensor, inputs: Tensor, targets: Tensor, scale: float, out: Tensor
-) -> Tensor:
-    assert isinstance(module, Factorization)
-    sizes = module.users.num_embeddings, module.items.num_embeddings
-    arrays = models.numpy(), inputs.numpy(), targets.numpy()
-    return torch.from_numpy(add_gradients(*arrays, *sizes, scale, out.numpy()))
+    def _split(self, models: Tensor) -> list[Tensor]:
+        """The rows' parameters, (B, ...) each: views."""
+        pieces = models.split_with_sizes(self._sizes, dim=-1)
+        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
-
-def gradients(
-    strategy: Strategy, module: nn.Module, loss: Loss, models: Tensor, inputs: Tensor, targets: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Losses (B,) and gradients (B, D) of a chunk of models (B, D), each on its own minibatch (B, b, ...)."""
-    if strategy == "batched" and is_sparse(module, loss):
-        found = torch.zeros_like(models)
-        return _add_gradients(module, models, inputs, targets, 1.0, found), found
-    parameters = _parameters(module, models)
-    if strategy == "batched":
-        losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
-    else:
-        losses, slopes = _mapped(module, loss, parameters, inputs, targets)
-    return losses, torch.cat([slope.flatten(1) for slope in slopes], dim=-1)
+    def _add_gradients(self, models: Tensor, inputs: Tensor, targets: Tensor, scale: float, out: Tensor) -> Tensor:
+        assert isinstance(self._module, Factorization)
+        sizes = self._module.users.num_embeddings, self._module.items.num_embeddings
+        arrays = models.numpy(), inputs.numpy(), targets.numpy()
+        return torch.from_numpy(add_gradients(*arrays, *sizes, scale, out.numpy()))
 
 
 def _chain(module: nn.Module) -> list[nn.Module]:
