@@ -106,7 +106,8 @@ class Block:
 
     @cached_property
     def _descends(self) -> bool:
-        """Are steps taken in place? Where a minibatch touches few parameters, that saves going through all of them."""
+        """Are steps taken in place? That saves a pass through all gradients; with a minibatch that touches few
+        parameters, nearly everything."""
         owners = [
             next(c for c in type(self.algorithm).__mro__ if name in vars(c)) for name in ("steps_plainly", "local_step")
         ]

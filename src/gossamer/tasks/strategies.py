@@ -54,9 +54,10 @@ def unfit(strategy: Strategy, module: nn.Module, loss: Loss, inputs: Tensor) -> 
         return None
     if any(not parameter.requires_grad for parameter in module.parameters()) or any(True for _ in module.buffers()):
         return "every parameter must be trained, and there must be no buffers"
-    if strategy == "batched" and not _chain(module) and not is_factorization(module, loss):
+    chain = _chain(module)
+    if strategy == "batched" and not chain and not is_factorization(module, loss):
         return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
-    if strategy == "batched" and inputs.ndim > 2 and not isinstance(_chain(module)[0], nn.Flatten):
+    if strategy == "batched" and chain and inputs.ndim > 2 and not isinstance(chain[0], nn.Flatten):
         return "inputs must be vectors, or the first layer nn.Flatten"
     if strategy == "vmap" and any(isinstance(part, (ConvNormPool, FastEvoNormS0)) for part in module.modules()):
         return "there must be no fast layers"
@@ -140,10 +141,9 @@ def _through_chain(
     for layer in layers:
         if isinstance(layer, nn.Linear):
             taken.append((x, at))
-            x = torch.bmm(parameters[at], x)
-            if layer.bias is not None:
-                x += parameters[at + 1][..., None]
-            at += 1 if layer.bias is None else 2
+            weights, bias = parameters[at], None if layer.bias is None else parameters[at + 1][..., None]
+            x = torch.bmm(weights, x) if bias is None else torch.baddbmm(bias, weights, x)
+            at += 1 if bias is None else 2
         else:
             x = x if isinstance(layer, nn.Flatten) else layer(x)
             taken.append((x, at))
