@@ -122,7 +122,7 @@ class Supervised:
             losses.append(self._together.descend(models[rows], inputs, targets, learning_rate))
         return torch.cat(losses)
 
-    def _descend_by_rows(self, models: Tensor, samples: Sequence[Samples], learning_rate: float) -> Tensor:
+    def _descend_by_rows(self, models: Tensor, samples: Samples, learning_rate: float) -> Tensor:
         losses, gradient = torch.zeros(len(models)), torch.empty(models.shape[1])
         for row, batch in enumerate(samples):
             inputs, targets = self._fetch(self.train, batch)
