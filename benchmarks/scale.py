@@ -67,7 +67,7 @@ class Walk:
         return 0.05 * NOISE[torch.arange(self.width) % len(NOISE)]
 
     def gradient(
-        self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor
+        self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor
     ) -> tuple[Tensor, Tensor]:
         gradients, length = torch.empty_like(models), len(NOISE)
         for row, seed in enumerate(seeds):

@@ -45,6 +45,7 @@ def smoothed(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(output, target, label_smoothing=0.1)
 
 
+torch.manual_seed(0)
 CHAIN = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3))
 NORMED = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 3))
 TASKS = {
@@ -67,10 +68,21 @@ def test_gradients_of_many_rows_at_once_are_those_of_one_after_the_other(name: s
     quick = task.by("auto", nodes=70)
     assert (quick.strategy, quick.chunk) == (expected, 18)
     rows = task.initial_model(0) + 0.1 * torch.randn(40, sum(task.layer_sizes), generator=torch.Generator())
-    batches = [np.arange(i, i + 8) for i in range(40)]
+    batches = np.arange(40)[:, None] + np.arange(8)
     slow, fast = (t.gradient(rows, batches, [0] * 40) for t in (task, quick))
     for one, other in zip(slow, fast, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, strategy) in TASKS.items() if strategy == "batched"])
+def test_a_step_in_place_goes_down_the_gradients_of_rows(name: str) -> None:
+    task = TASKS[name][0]
+    rows = task.initial_model(0) + 0.1 * torch.randn(40, sum(task.layer_sizes), generator=torch.Generator())
+    batches = np.arange(40)[:, None] + np.arange(8)
+    losses, slopes = task.gradient(rows, batches, [0] * 40)
+    expected = rows - 0.3 * slopes
+    torch.testing.assert_close(task.by("batched", nodes=70).descend(rows, batches, 0.3), losses)
+    torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", [Dpsgd(), Jwins(), Choco(), RandomSampling(), LocalOnly()], ids=repr)
@@ -139,6 +151,15 @@ def test_what_a_strategy_cannot_do_is_left_to_rows_and_refused_if_asked_for(mode
         gossamer.simulate(replace(experiment, strategy="batched"))
     with pytest.raises(ExperimentError, match="no dropout" if "chain" in why else "no buffers"):
         gossamer.simulate(replace(experiment, strategy="vmap"))
+
+
+def test_layers_that_take_sequences_are_not_batched() -> None:
+    x = torch.randn(20, 5, 6)
+    data, loss = (x, x[..., :3]), nn.functional.mse_loss
+    task = Supervised(nn.Linear(6, 3), data, data, loss=loss, score=lambda a, b: (a - b).square().mean((1, 2)))
+    assert task.by("auto", nodes=4).strategy == "vmap"
+    with pytest.raises(ValueError, match="inputs must be vectors"):
+        task.by("batched", nodes=4)
 
 
 def test_augmented_data_are_left_to_rows() -> None:

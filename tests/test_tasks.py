@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from gossamer import Experiment, resume, simulate
-from gossamer.engines.block import Batches
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Evaluation
 from gossamer.faults import Faults
@@ -306,17 +305,6 @@ def test_a_quadratics_gradient_is_that_of_its_loss() -> None:
     torch.testing.assert_close(losses[0], loss.detach())
     torch.testing.assert_close(gradients, x.grad)
     assert task.evaluate(task.optimum, np.arange(20))[1] == 0
-
-
-def test_every_epoch_takes_every_sample_once_in_a_new_order() -> None:
-    samples = np.arange(100, 110)
-    batches = Batches(samples, 4, seed=1, node=2)
-    drawn = np.concatenate([batches.at(step) for step in range(15)]).reshape(6, 10)
-    for epoch in drawn:
-        assert sorted(epoch) == samples.tolist()
-    assert len({tuple(epoch) for epoch in drawn}) == 6
-    assert batches.at(3).tolist() == drawn.reshape(-1)[12:16].tolist()
-    assert len(Batches(samples, 25, seed=1, node=2).at(7)) == 25
 
 
 class Watching(nn.Linear):

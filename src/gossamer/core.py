@@ -294,9 +294,9 @@ class Task(Protocol):
         normalization. Each node keeps its own, and shares them with nobody. Usually empty."""
 
     def gradient(
-        self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor
+        self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Losses (B,) and gradients (B, D) of each row's model on its own minibatch of training samples.
+        """Losses (B,) and gradients (B, D) of each row's model on its own minibatch of training samples, (B, b).
 
         Whatever is random in it (dropout, augmentation) is drawn from the row's seed. `buffers`, (B, K), are changed.
         """

@@ -18,17 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.kernels.philox import orders, philox_words
+from gossamer.kernels.philox import philox_words
 
 
 @cache
-def _word(purpose: str) -> int:
+def key_of(purpose: str) -> int:
+    """The second word of the generator's key; the first is the seed."""
     return int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "little")
 
 
 def philox(seed: int, purpose: str, node: int = 0, round: int = 0, step: int = 0) -> np.random.Philox:
     """The stream of one node for one purpose in one round. Streams with different arguments never overlap."""
-    key = np.array([seed, _word(purpose)], dtype=np.uint64)
+    key = np.array([seed, key_of(purpose)], dtype=np.uint64)
     counter = np.array([0, step, round, node], dtype=np.uint64)  # the first word counts what is drawn
     return np.random.Philox(key=key, counter=counter)
 
@@ -44,12 +45,7 @@ def words(
     """(m, width): the first words of m streams; nodes and rounds may each be one for all."""
     counters = np.empty((len(nodes) if len(rounds) == 1 else len(rounds), 3), np.uint64)
     counters[:, 0], counters[:, 1], counters[:, 2] = step, rounds, nodes
-    return philox_words(np.uint64(seed), np.uint64(_word(purpose)), counters, width)
-
-
-def permutations(seed: int, purpose: str, node: int, rounds: Sequence[int], length: int) -> NDArray[np.int64]:
-    """(m, length): the permutation of a node's stream in each of m rounds."""
-    return orders(words(seed, purpose, [node], rounds, length))
+    return philox_words(np.uint64(seed), np.uint64(key_of(purpose)), counters, width)
 
 
 class Streams:

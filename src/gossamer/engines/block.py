@@ -3,55 +3,16 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gossamer.core import Inbox, Message, Round, Samples, State, Task
+from gossamer.engines.batches import Batches
 from gossamer.engines.state import map_tensors, tensors_of
 from gossamer.experiment import Experiment
 from gossamer.privacy import Noise, seeded
-from gossamer.rng import Streams, permutations, words
+from gossamer.rng import Streams, words
 from gossamer.tasks import Supervised
-
-
-class Batches:
-    """The minibatches of a node: its samples in a new random order every epoch, cut into equal pieces.
-
-    A pure function of the step, so a resumed run sees the same ones. A piece may reach into the next epoch.
-    """
-
-    def __init__(self, samples: Samples, batch_size: int, seed: int, node: int):
-        self._samples = samples
-        self._batch_size = batch_size
-        self._seed = seed
-        self._node = node
-        self._num_epochs = max(1, 1024 // len(samples))  # drawn at a time: of few samples, many
-        self._drawn: dict[int, Samples] = {}
-        self._last = 0, samples[:0]  # where the epochs drawn last begin, and they
-
-    def at(self, step: int) -> Samples:
-        """The minibatch of a step, counted from the start of the run."""
-        start, pieces = step * self._batch_size, []
-        end = start + self._batch_size
-        first, order = self._last
-        if first <= start and end - first <= len(order):  # most steps of many small nodes, for which this counts
-            return order[start - first : end - first]
-        while start < end:
-            number, offset = divmod(start, self._num_epochs * len(self._samples))
-            pieces.append(self._epochs(number)[offset : offset + end - start])
-            start += len(pieces[-1])
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def _epochs(self, number: int) -> Samples:
-        """The samples in the order of some epochs, one after the other."""
-        if number not in self._drawn:
-            self._drawn = {n: order for n, order in self._drawn.items() if n == number - 1}
-            epochs = range(number * self._num_epochs, (number + 1) * self._num_epochs)
-            order = permutations(self._seed, "epoch", self._node, epochs, len(self._samples))
-            self._drawn[number] = self._samples[order.ravel()]
-            self._last = epochs.start * len(self._samples), self._drawn[number]
-        return self._drawn[number]
 
 
 class NodeError(Exception):
@@ -79,10 +40,7 @@ class Block:
         self.state: State = self.algorithm.init(x0.clone())  # steps may be taken in place
         self.before_send = x0
         self.buffers = task.buffers.repeat(len(nodes), 1)
-        self._batches = [
-            Batches(shard, experiment.batch_size, experiment.seed, node)
-            for shard, node in zip(shards, nodes, strict=True)
-        ]
+        self._batches = Batches(shards, experiment.batch_size, experiment.seed, nodes)
 
     def outgoing(self, number: int, up: Tensor | None = None) -> tuple[Message, Tensor]:
         """Take the local steps of a round; the message of each node, and its mean loss over the steps, (B,).
@@ -109,7 +67,7 @@ class Block:
         model = start.clone()
 
         def step(number: int) -> Tensor:
-            samples, seeds = self._minibatches(round.number, number)
+            samples, seeds = self._minibatches(round.number, number), self._seeds(round.number, number)
             losses, gradient = self.task.gradient(model, samples, seeds, self.buffers)
             model.sub_(round.learning_rate * gradient)
             return losses
@@ -137,17 +95,19 @@ class Block:
 
     def _step(self, step: int, round: Round) -> Tensor:
         """One local step; the losses (B,)."""
-        samples, seeds = self._minibatches(round.number, step)
+        samples = self._minibatches(round.number, step)
         if self._descends:
             assert isinstance(self.task, Supervised)
             return self.task.descend(self.state.x, samples, round.learning_rate)
+        seeds = self._seeds(round.number, step)
         losses, gradient = self.task.gradient(self.models(), samples, seeds, self.buffers)
         self.state = self.algorithm.local_step(self.state, gradient, round)
         return losses
 
     @cached_property
     def _descends(self) -> bool:
-        """Are steps taken in place? Where a minibatch touches few parameters, that saves going through all of them."""
+        """Are steps taken in place? That saves a pass through all gradients; with a minibatch that touches few
+        parameters, nearly everything."""
         owners = [
             next(c for c in type(self.algorithm).__mro__ if name in vars(c)) for name in ("steps_plainly", "local_step")
         ]
@@ -181,18 +141,21 @@ class Block:
         rng = Streams(self.experiment.seed, self.nodes, number)
 
         def loss(models: Tensor) -> Tensor:
-            samples, seeds = self._minibatches(number + 1, 0)
+            samples, seeds = self._minibatches(number + 1, 0), self._seeds(number + 1, 0)
             return self.task.gradient(models, samples, seeds, self.buffers.clone())[0][:, None]
 
         rounds, local_steps = self.experiment.rounds, self.experiment.local_steps
         now = Round(number, learning_rate, rng, rounds, local_steps, layer_sizes=tuple(self.task.layer_sizes))
         return now if self.experiment.privacy.on else now._replace(loss=loss)
 
-    def _minibatches(self, number: int, step: int) -> tuple[list[Samples], list[int]]:
-        """Of a local step of a round: each node's samples, and the seed for whatever is random in it."""
-        at, seed = number * self.experiment.local_steps + step, self.experiment.seed
-        seeds = (words(seed, "step", self.nodes, [number], 1, step)[:, 0] >> 1).tolist()
-        return [batches.at(at) for batches in self._batches], seeds
+    def _minibatches(self, number: int, step: int) -> Samples:
+        """(B, b): the nodes' samples in a local step of a round."""
+        return self._batches.at(number * self.experiment.local_steps + step)
+
+    def _seeds(self, number: int, step: int) -> list[int]:
+        """The nodes' seeds for whatever is random in a local step of a round."""
+        seeds: list[int] = (words(self.experiment.seed, "step", self.nodes, [number], 1, step)[:, 0] >> 1).tolist()
+        return seeds
 
     def _check_finite(self, losses: Tensor, number: int, up: Tensor | None) -> None:
         wrong = ~losses.isfinite() if up is None else ~losses.isfinite() & up[:, 0]

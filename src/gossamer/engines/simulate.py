@@ -147,7 +147,7 @@ class Simulation:
     def _start(self) -> Workers:
         warm()
         chunk, codecs = getattr(self.task, "chunk", 1), Codecs(self.experiment, self.task)
-        rows = max(1, BLOCK_BYTES // (4 * sum(self.task.layer_sizes) * chunk)) * chunk
+        rows = rows_of_block(self.task)
         runs, tests = split(self.experiment.nodes, self._num_workers, chunk), list(enumerate(self._pieces))
         hosts = []
         for number, nodes in enumerate(runs):
@@ -262,6 +262,12 @@ class Simulation:
             f"{metric}_min": min(found),
             f"{metric}_max": max(found),
         }
+
+
+def rows_of_block(task: Task) -> int:
+    """How many nodes are in a block, whole chunks of them."""
+    chunk = getattr(task, "chunk", 1)
+    return int(max(1, BLOCK_BYTES // (4 * sum(task.layer_sizes) * chunk)) * chunk)
 
 
 def split(nodes: int, num_workers: int, chunk: int) -> list[range]:

@@ -29,29 +29,27 @@ def _high(a: Any, b: Any) -> Any:
 
 
 @njit(cache=True)
+def fill_words(seed: Any, purpose: Any, step: Any, round: Any, node: Any, words: Words) -> None:
+    """The first words of the stream with key (seed, purpose) and counter (0, step, round, node)."""
+    width = len(words)
+    for block in range((width + 3) >> 2):
+        a, b, c, d = u64(block + 1), u64(step), u64(round), u64(node)
+        key_a, key_b = u64(seed), u64(purpose)
+        for _ in range(_ROUNDS):
+            high_a, low_a = _high(_MULTIPLIERS[0], a), _MULTIPLIERS[0] * a
+            high_c, low_c = _high(_MULTIPLIERS[1], c), _MULTIPLIERS[1] * c
+            a, b, c, d = high_c ^ b ^ key_a, low_c, high_a ^ d ^ key_b, low_a
+            key_a, key_b = key_a + _KEY_STEPS[0], key_b + _KEY_STEPS[1]
+        for place, word in enumerate((a, b, c, d)):
+            if 4 * block + place < width:
+                words[4 * block + place] = word
+
+
+@njit(cache=True)
 def philox_words(seed: Any, purpose: Any, counters: Words, width: int) -> Words:
     """(m, width): the first words of the streams with key (seed, purpose) and each counter (0, *counters[i]), the
     three words of which are step, round and node."""
     words = np.empty((counters.shape[0], width), np.uint64)
     for row in range(counters.shape[0]):
-        for block in range((width + 3) >> 2):
-            a, b, c, d = u64(block + 1), counters[row, 0], counters[row, 1], counters[row, 2]
-            key_a, key_b = u64(seed), u64(purpose)
-            for _ in range(_ROUNDS):
-                high_a, low_a = _high(_MULTIPLIERS[0], a), _MULTIPLIERS[0] * a
-                high_c, low_c = _high(_MULTIPLIERS[1], c), _MULTIPLIERS[1] * c
-                a, b, c, d = high_c ^ b ^ key_a, low_c, high_a ^ d ^ key_b, low_a
-                key_a, key_b = key_a + _KEY_STEPS[0], key_b + _KEY_STEPS[1]
-            for place, word in enumerate((a, b, c, d)):
-                if 4 * block + place < width:
-                    words[row, 4 * block + place] = word
+        fill_words(seed, purpose, counters[row, 0], counters[row, 1], counters[row, 2], words[row])
     return words
-
-
-@njit(cache=True)
-def orders(words: Words) -> NDArray[np.int64]:
-    """Of each row of words the order that sorts it: a random permutation a row."""
-    found = np.empty(words.shape, np.int64)
-    for row in range(words.shape[0]):
-        found[row] = np.argsort(words[row], kind="mergesort")
-    return found

@@ -72,7 +72,7 @@ class Quadratic:
         return torch.zeros(self.dimension)
 
     def gradient(
-        self, models: Tensor, samples: Sequence[Samples], seeds: Sequence[int], buffers: Tensor = buffers
+        self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor = buffers
     ) -> tuple[Tensor, Tensor]:
         losses, gradients = torch.zeros(len(models)), torch.zeros_like(models)
         for row, batch in enumerate(samples):

@@ -24,10 +24,10 @@ from gossamer.models.matrix_factorization import Factorization
 Strategy = Literal["rows", "batched", "vmap"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-_SLOPES: dict[type[nn.Module], Callable[[Tensor], Tensor]] = {  # of activations, from what they return
-    nn.ReLU: lambda y: y > 0,
-    nn.Tanh: lambda y: 1 - y * y,
-    nn.Sigmoid: lambda y: y * (1 - y),
+_SLOPES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {  # back through activations that returned y
+    nn.ReLU: lambda slope, y: torch.ops.aten.threshold_backward(slope, y, 0),
+    nn.Tanh: torch.ops.aten.tanh_backward,
+    nn.Sigmoid: torch.ops.aten.sigmoid_backward,
 }
 _ROW_WISE = (*_SLOPES, nn.GELU, nn.SiLU, nn.ELU, nn.Linear, nn.Flatten, nn.LayerNorm, nn.GroupNorm, nn.Sequential)
 _SMALL = 20_000  # parameters
@@ -39,23 +39,26 @@ def chunk_for(nodes: int) -> int:
     return min(max(-(-nodes // 4), 16), 64)
 
 
-def strategy_for(module: nn.Module, loss: Loss) -> Strategy:
-    """The strategy of a model, if none is asked for."""
-    if unfit("batched", module, loss) is None:
+def strategy_for(module: nn.Module, loss: Loss, inputs: Tensor) -> Strategy:
+    """The strategy of a model that takes such inputs, if none is asked for."""
+    if unfit("batched", module, loss, inputs) is None:
         return "batched"
     tame = all(type(part) in _ROW_WISE for part in module.modules())  # a subclass may do anything
     small = sum(parameter.numel() for parameter in module.parameters()) <= _SMALL
-    return "vmap" if tame and small and unfit("vmap", module, loss) is None else "rows"
+    return "vmap" if tame and small and unfit("vmap", module, loss, inputs) is None else "rows"
 
 
-def unfit(strategy: Strategy, module: nn.Module, loss: Loss) -> str | None:
-    """Why a strategy cannot do a model; None if it can."""
+def unfit(strategy: Strategy, module: nn.Module, loss: Loss, inputs: Tensor) -> str | None:
+    """Why a strategy cannot do a model that takes such inputs; None if it can."""
     if strategy == "rows":
         return None
     if any(not parameter.requires_grad for parameter in module.parameters()) or any(True for _ in module.buffers()):
         return "every parameter must be trained, and there must be no buffers"
-    if strategy == "batched" and not _chain(module) and not is_sparse(module, loss):
+    chain = _chain(module)
+    if strategy == "batched" and not chain and not is_factorization(module, loss):
         return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
+    if strategy == "batched" and chain and inputs.ndim > 2 and not isinstance(chain[0], nn.Flatten):
+        return "inputs must be vectors, or the first layer nn.Flatten"
     if strategy == "vmap" and any(isinstance(part, (ConvNormPool, FastEvoNormS0)) for part in module.modules()):
         return "there must be no fast layers"
     if strategy == "vmap" and any(isinstance(part, nn.modules.dropout._DropoutNd) for part in module.modules()):
@@ -63,54 +66,52 @@ def unfit(strategy: Strategy, module: nn.Module, loss: Loss) -> str | None:
     return None
 
 
-def is_sparse(module: nn.Module, loss: Loss) -> bool:
-    """Does a minibatch touch only few of the parameters, so that `descend` is better than gradients?"""
+def is_factorization(module: nn.Module, loss: Loss) -> bool:
+    """Is it matrix factorization with its usual loss, for which there is a kernel?"""
     return isinstance(module, Factorization) and loss is nn.functional.mse_loss
 
 
-def descend(
-    module: nn.Module, loss: Loss, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float
-) -> Tensor:
-    """Take a step of gradient descent in place: the losses (B,) of models (B, D) on their minibatches (B, b, ...)."""
-    if is_sparse(module, loss):
-        return _add_gradients(module, models, inputs, targets, -learning_rate, models)
-    parameters = _parameters(module, models)
-    losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
-    for parameter, slope in zip(parameters, slopes, strict=True):
-        parameter.sub_(slope.mul_(learning_rate))  # the same bits as x - learning_rate * gradient
-    return losses
+class Together:
+    """The models of a chunk, (B, D), on their minibatches, (B, b, ...), by a strategy that suits them."""
 
+    def __init__(self, strategy: Strategy, module: nn.Module, loss: Loss):
+        self._module, self._loss = module, loss
+        self._factors = strategy == "batched" and is_factorization(module, loss)
+        self._layers = _chain(module) if strategy == "batched" else []
+        self._shapes = [parameter.shape for parameter in module.parameters()]
+        self._sizes = [shape.numel() for shape in self._shapes]
 
-def _parameters(module: nn.Module, models: Tensor) -> list[Tensor]:
-    """The rows' parameters, (B, ...) each: views."""
-    shapes = [parameter.shape for parameter in module.parameters()]
-    sizes = [shape.numel() for shape in shapes]
-    pieces = torch.split(models, sizes, dim=-1)
-    return [piece.view(-1, *shape) for piece, shape in zip(pieces, shapes, strict=True)]
+    def descend(self, models: Tensor, inputs: Tensor, targets: Tensor, learning_rate: float) -> Tensor:
+        """Take a step of gradient descent in place, by the "batched" strategy: the losses (B,)."""
+        if self._factors:
+            return self._add_gradients(models, inputs, targets, -learning_rate, models)
+        parameters = self._split(models)
+        losses, steps = _through_chain(self._layers, self._loss, parameters, inputs, targets, learning_rate)
+        for parameter, step in zip(parameters, steps, strict=True):
+            parameter.sub_(step)
+        return losses
 
+    def gradients(self, models: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Losses (B,) and gradients (B, D)."""
+        if self._factors:
+            found = torch.zeros_like(models)
+            return self._add_gradients(models, inputs, targets, 1.0, found), found
+        if self._layers:
+            losses, slopes = _through_chain(self._layers, self._loss, self._split(models), inputs, targets)
+        else:
+            losses, slopes = _mapped(self._module, self._loss, self._split(models), inputs, targets)
+        return losses, torch.cat([slope.flatten(1) for slope in slopes], dim=-1)
 
-def _add_gradients(
-    module: nn.Module, models: Tensor, inputs: Tensor, targets: Tensor, scale: float, out: Tensor
-) -> Tensor:
-    assert isinstance(module, Factorization)
-    sizes = module.users.num_embeddings, module.items.num_embeddings
-    arrays = models.numpy(), inputs.numpy(), targets.numpy()
-    return torch.from_numpy(add_gradients(*arrays, *sizes, scale, out.numpy()))
+    def _split(self, models: Tensor) -> list[Tensor]:
+        """The rows' parameters, (B, ...) each: views."""
+        pieces = models.split_with_sizes(self._sizes, dim=-1)
+        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 
-
-def gradients(
-    strategy: Strategy, module: nn.Module, loss: Loss, models: Tensor, inputs: Tensor, targets: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Losses (B,) and gradients (B, D) of a chunk of models (B, D), each on its own minibatch (B, b, ...)."""
-    if strategy == "batched" and is_sparse(module, loss):
-        found = torch.zeros_like(models)
-        return _add_gradients(module, models, inputs, targets, 1.0, found), found
-    parameters = _parameters(module, models)
-    if strategy == "batched":
-        losses, slopes = _through_chain(_chain(module), loss, parameters, inputs, targets)
-    else:
-        losses, slopes = _mapped(module, loss, parameters, inputs, targets)
-    return losses, torch.cat([slope.flatten(1) for slope in slopes], dim=-1)
+    def _add_gradients(self, models: Tensor, inputs: Tensor, targets: Tensor, scale: float, out: Tensor) -> Tensor:
+        assert isinstance(self._module, Factorization)
+        sizes = self._module.users.num_embeddings, self._module.items.num_embeddings
+        arrays = models.numpy(), inputs.numpy(), targets.numpy()
+        return torch.from_numpy(add_gradients(*arrays, *sizes, scale, out.numpy()))
 
 
 def _chain(module: nn.Module) -> list[nn.Module]:
@@ -123,51 +124,62 @@ def _chain(module: nn.Module) -> list[nn.Module]:
 
 
 def _through_chain(
-    layers: Sequence[nn.Module], loss: Loss, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    layers: Sequence[nn.Module],
+    loss: Loss,
+    parameters: Sequence[Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    scale: float = 1.0,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Forward, and backward by hand: autograd would take longer than the products."""
-    x, at, taken = inputs, 0, []  # taken: of each layer its input, or output, and the place of its parameters
+    """Losses and scale * gradients: forward, and backward by hand, for autograd would take longer than the products.
+
+    A minibatch is a matrix of one column a sample: products with the weights on the left are the quicker ones.
+    """
+    flattens = any(isinstance(layer, nn.Flatten) for layer in layers)
+    x = (inputs.flatten(2) if flattens else inputs).transpose(1, 2)
+    at, taken = 0, []  # taken: of each layer its input, or output, and the place of its parameters
     for layer in layers:
         if isinstance(layer, nn.Linear):
             taken.append((x, at))
-            weights = parameters[at].transpose(1, 2)
-            x = torch.bmm(x, weights) if layer.bias is None else torch.baddbmm(parameters[at + 1][:, None], x, weights)
-            at += 1 if layer.bias is None else 2
+            weights, bias = parameters[at], None if layer.bias is None else parameters[at + 1][..., None]
+            x = torch.bmm(weights, x) if bias is None else torch.baddbmm(bias, weights, x)
+            at += 1 if bias is None else 2
         else:
-            x = x.flatten(2) if isinstance(layer, nn.Flatten) else layer(x)
+            x = x if isinstance(layer, nn.Flatten) else layer(x)
             taken.append((x, at))
     losses, slope = _loss(loss, x, targets)
-    found = [slope] * len(parameters)
+    slope *= scale  # here, where it is smallest
+    found, ones = [slope] * len(parameters), slope.new_ones(slope.shape[-1])
     for layer, (x, at) in zip(reversed(layers), reversed(taken), strict=True):
         if isinstance(layer, nn.Linear):
-            found[at] = torch.bmm(slope.transpose(1, 2), x)
+            found[at] = torch.bmm(slope, x.transpose(1, 2))
             if layer.bias is not None:
-                found[at + 1] = slope.sum(1)
+                found[at + 1] = slope.matmul(ones)  # a sum over the samples, quicker than `sum`
             if at > 0:
-                slope = torch.bmm(slope, parameters[at])
+                slope = torch.bmm(parameters[at].transpose(1, 2), slope)
         elif type(layer) in _SLOPES and at > 0:
-            slope = slope * _SLOPES[type(layer)](x)
+            slope = _SLOPES[type(layer)](slope, x)
     return losses, found
 
 
 def _loss(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The losses of the rows, and their derivatives by the outputs."""
+    """The losses of the rows, and their derivatives by the outputs (B, ..., b), of which every column is a sample's."""
     if loss is nn.functional.cross_entropy and targets.ndim == 2 and not targets.is_floating_point():
-        at = targets[..., None]
-        log_total = outputs.logsumexp(-1, keepdim=True)
-        slope = (outputs - log_total).exp_()
-        slope.scatter_add_(-1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
-        return (log_total - outputs.gather(-1, at)).flatten(1).mean(-1), slope / targets.shape[1]
+        at = targets[:, None]
+        slope = outputs.log_softmax(1)
+        losses = slope.gather(1, at).mean((1, 2)).neg_()
+        slope.exp_().scatter_add_(1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
+        return losses, slope.div_(targets.shape[1])
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
-        losses: Tensor = torch.vmap(loss)(leaf, targets)
+        losses = torch.vmap(loss)(leaf.movedim(-1, 1), targets)
         return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
 
 
 def loss_of_one(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of one model's outputs, and its derivatives by them."""
-    losses, slopes = _loss(loss, outputs[None], targets[None])
-    return losses[0], slopes[0]
+    losses, slopes = _loss(loss, outputs.movedim(0, -1)[None], targets[None])
+    return losses[0], slopes[0].movedim(-1, 0)
 
 
 def _mapped(

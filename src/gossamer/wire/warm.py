@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from gossamer.core import Message, Part, PartSpec, Quantized
-from gossamer.rng import permutations, philox
+from gossamer.rng import philox, words
 from gossamer.wire.codec import Codec
 
 WIDTH = 4096
@@ -17,7 +17,7 @@ SHARES = ((0.05,), (0.9, 0.3), (0.2, 0.8) * 8)
 @cache
 def warm() -> None:
     """Encode and decode a few small messages, and draw, so that every kernel is ready."""
-    permutations(0, "warm", 0, [0], 1)
+    words(0, "warm", [0], [0], 1)
     for shares in SHARES:
         message = _message(*shares)
         parts = {
