@@ -25,7 +25,7 @@ from gossamer.engines.block import NodeError
 from gossamer.recipes import RECIPES
 
 Row = dict[str, Any]
-CHOCO_KEPT, CHOCO_RATE = 0.2, 0.6
+CHOCO_KEPT, CHOCO_RATE = 0.2, 0.7
 ALGORITHMS: dict[str, Algorithm] = {
     "full sharing": Dpsgd(),
     "random sampling": RandomSampling(),
