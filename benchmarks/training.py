@@ -41,8 +41,10 @@ from torch import Tensor, nn
 from gossamer import wire
 from gossamer.engines.allocator import keep_freed_memory
 from gossamer.engines.block import Block
-from gossamer.engines.simulate import default_workers, rows_of_block, split
-from gossamer.engines.workers import Workers
+from gossamer.engines.ready import Ready
+from gossamer.engines.shares import Shares
+from gossamer.engines.simulate import default_workers
+from gossamer.engines.workers import Here, Workers, forked
 from gossamer.experiment import Experiment
 from gossamer.models import GnLeNet, MatrixFactorization
 from gossamer.optimizer import Optimizer
@@ -70,35 +72,44 @@ class Contender(Protocol):
     def close(self) -> None: ...
 
 
-class Training:
-    """The blocks of a worker, of which only the local steps are run."""
+class OneEach:
+    """Work for a number of workers, of which each has a unit of its own."""
 
-    def __init__(self, blocks: Sequence[Block]):
-        self.blocks, self.nodes = blocks, [node for block in blocks for node in block.nodes]
+    def __init__(self, number: int):
+        self._number = number
 
-    def run(self, stage: str, round: int) -> None:
-        for block in self.blocks:
-            block.outgoing(round)
+    def by_worker(self, stage: str) -> Sequence[Sequence[int]]:
+        return [[unit] for unit in range(self._number)]
+
+    def name(self, stage: str, unit: int) -> str:
+        return f"share {unit + 1} of {self._number}"
+
+
+def workers_of(run: Callable[[str, int, int], Any], number: int) -> Workers | Here:
+    """As the simulator has them: one in this process, several forked."""
+    return Here(OneEach(1), run) if number == 1 else Workers(OneEach(number), forked(run, number))
 
 
 class Engine:
-    """The simulator's way: blocks of rows in workers, as large as it has them."""
+    """The simulator's way: blocks of rows in workers, as large as it has them; each worker keeps to its own."""
 
     def __init__(self, experiment: Experiment, workers: int):
-        task = experiment.load_task()
-        experiment = experiment.prepared(task)
-        shards, start = experiment.shards(task), task.initial_model(0)
+        ready = Ready.of(experiment)
+        start = ready.task.initial_model(0)
 
         def block(nodes: range) -> Block:
-            return Block(experiment, task, nodes, [shards[i] for i in nodes], start.repeat(len(nodes), 1))
+            shards = [ready.shards[i] for i in nodes]
+            return Block(ready.experiment, ready.task, nodes, shards, start.repeat(len(nodes), 1))
 
-        chunk = getattr(task, "chunk", 1)
-        rows = rows_of_block(task)
-        hosts = []
-        for nodes in split(experiment.nodes, workers, chunk):
-            hosts.append(Training([block(nodes[at : at + rows]) for at in range(0, len(nodes), rows)]))
+        shares = Shares.of(ready.experiment, ready.task, ready.pieces, workers)
+        blocks = [[block(nodes) for nodes in share] for share in shares.blocks]
+
+        def train(stage: str, round: int, unit: int) -> None:
+            for block in blocks[unit]:
+                block.outgoing(round)
+
         self.num_steps = experiment.nodes * experiment.local_steps
-        self._workers, self._number = Workers(hosts), 0
+        self._workers, self._number = workers_of(train, len(blocks)), 0
 
     def round(self) -> None:
         self._workers.run("train", self._number)
@@ -180,13 +191,13 @@ class Modules:
 class Products:
     """The matrix products of a step, in a worker: the sizes (outputs, inputs, rows) of every layer."""
 
-    def __init__(self, sizes: Sequence[tuple[int, int, int]], number: int, steps: int):
-        self.nodes, self.steps = [number], steps
+    def __init__(self, sizes: Sequence[tuple[int, int, int]], steps: int):
+        self.steps = steps
         self.layers = [
             (torch.randn(rows, width), torch.randn(out, width), torch.randn(rows, out)) for out, width, rows in sizes
         ]
 
-    def run(self, stage: str, round: int) -> None:
+    def run(self, stage: str, round: int, unit: int) -> None:
         for _ in range(self.steps):
             for at, (inputs, weights, slopes) in enumerate(self.layers):
                 torch.mm(inputs, weights.t())
@@ -200,7 +211,7 @@ class Limit:
 
     def __init__(self, sizes: Sequence[tuple[int, int, int]], workers: int, steps: int):
         self.num_steps = workers * steps
-        self._workers = Workers([Products(sizes, number, steps) for number in range(workers)])
+        self._workers = workers_of(Products(sizes, steps).run, workers)
 
     def round(self) -> None:
         self._workers.run("multiply", 0)

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from gossamer.core import Part, PartSpec, Quantized, chosen, row_of
-from gossamer.engines.simulate import BLOCK_BYTES
+from gossamer.engines.shares import BLOCK_BYTES
 from gossamer.kernels.bits import PADDING, positions_of
 from gossamer.wire import Codec, indices, warm
 

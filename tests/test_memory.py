@@ -109,7 +109,7 @@ def memory(line: str) -> int:
 @linux
 @pytest.mark.parametrize("name", COPIES)
 def test_a_run_takes_as_many_copies_of_the_models_as_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossamer.engines.simulate.BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("gossamer.engines.shares.BLOCK_BYTES", 1 << 20)
     gossamer.simulate(of("jwins"), workers=1)  # loads what is loaded once
     algorithm = ALGORITHMS[name]()
     data = torch.randn(NODES, SIDE), torch.randn(NODES, SIDE)

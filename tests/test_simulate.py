@@ -47,7 +47,7 @@ def test_a_run_through_real_bytes_is_the_run_that_counts_them(case: str, index_c
 @pytest.mark.parametrize("case", CASES)
 def test_blocks_of_any_size_give_the_same_run(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gossamer.simulate(of(case), workers=1)
-    monkeypatch.setattr("gossamer.engines.simulate.BLOCK_BYTES", 1)  # of one node each
+    monkeypatch.setattr("gossamer.engines.shares.BLOCK_BYTES", 1)  # of one node each
     single = gossamer.simulate(of(case), workers=1)
     assert torch.equal(whole.models, single.models)
     assert without_times(whole.metrics) == without_times(single.metrics)

@@ -12,7 +12,7 @@ import gossamer
 from gossamer import Experiment
 from gossamer.algorithms import Choco, Dpsgd, Jwins, LocalOnly, RandomSampling
 from gossamer.core import Algorithm, Round
-from gossamer.engines.simulate import split
+from gossamer.engines.shares import split
 from gossamer.experiment import ExperimentError
 from gossamer.faults import Faults
 from gossamer.models import MatrixFactorization
@@ -131,7 +131,7 @@ def test_a_round_agrees_with_that_of_rows_to_five_digits() -> None:
 @pytest.mark.parametrize("chunk", [1, 3, 16])
 @pytest.mark.parametrize("workers", [1, 2, 5, 40])
 def test_nodes_are_split_evenly_into_whole_chunks(chunk: int, workers: int) -> None:
-    parts = split(40, workers, chunk)
+    parts = split(range(40), workers, chunk)
     assert [node for part in parts for node in part] == list(range(40))
     assert all(part.start % chunk == 0 for part in parts)
     assert len(parts) == min(workers, -(-40 // chunk))

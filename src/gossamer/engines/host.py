@@ -1,21 +1,24 @@
-"""A block's place in the simulator: it takes stages from the parent and leaves its results on a shared board."""
+"""A block's place in the simulator: it takes stages from the parent and leaves its results on a shared board.
+
+What a block keeps beside its state on the board (orders of samples, compiled parts) can be computed anew from the
+experiment, so that a stage may be run by any process, whoever ran the one before.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Algorithm, Message, Part, PartSpec, State, Task, chosen, row_of
+from gossamer.core import Message, Part, PartSpec, State, Task, chosen, row_of
 from gossamer.engines.block import Block
+from gossamer.engines.board import Board
 from gossamer.engines.inbox import BlockInbox, Edges
-from gossamer.engines.state import map_tensors, rows_of, settle, shared, tensors_of
-from gossamer.engines.testing import Piece
+from gossamer.engines.ready import Ready
+from gossamer.engines.shares import Shares
+from gossamer.engines.state import rows_of, settle
 from gossamer.engines.told import Told
 from gossamer.experiment import Experiment
 from gossamer.faults import Network
@@ -36,72 +39,6 @@ def codec_for(experiment: Experiment, task: Task, resync: bool = False) -> wire.
     return wire.Codec(parts, sum(task.layer_sizes), experiment.seed, index_coding=coding, contexts=contexts)
 
 
-@dataclass
-class Board:
-    """Memory that all blocks see: the messages of the round, and what is reported of each node."""
-
-    messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n;
-    # of a running part the sum of all so far
-    state: State  # (n, ...): where blocks keep theirs
-    buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
-    models: Tensor  # (n, D), as of the last evaluation; a part of the state, if that is what the models are
-    losses: Tensor  # (n,) training loss of the round
-    num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
-    full_bytes: Tensor  # (n,): one message of full sharing
-    reference_bytes: Tensor  # (n, number of encodings to compare with)
-    mean: Tensor  # (D + K,): the mean of all nodes' models and of their buffers, as of the last evaluation
-    scores: Tensor  # (pieces of tests, 2): test loss and metric
-    weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
-    told: Told | None  # who has been told what, if messages can be missed
-
-    @property
-    def frame_bytes(self) -> NDArray[np.int64]:
-        """(n,): the length of each node's frame of this round."""
-        lengths: NDArray[np.int64] = wire.Codec.frame_bytes + self.num_bytes.sum((1, 2)).numpy()
-        return lengths
-
-    @classmethod
-    def of(cls, experiment: Experiment, task: Task, num_pieces: int = 0, scratch: Path | None = None) -> "Board":
-        """The board before the first round; what grows with the model is kept in files of the scratch directory."""
-        n, d = experiment.nodes, sum(task.layer_sizes)
-        num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
-        algorithm = experiment.optimizer.around(experiment.algorithm)
-
-        large = partial(shared, scratch=scratch)
-
-        def repeated(_: str, tensor: Tensor) -> Tensor:
-            return large(n, *tensor.shape[1:], dtype=tensor.dtype).copy_(tensor)
-
-        one = algorithm.init(task.initial_model(experiment.seed)[None].clone())  # and every node starts there
-        state = map_tensors(one, repeated)
-        messages = {}
-        for name, spec in algorithm.parts.items():
-            width = d if spec.width is None else spec.width
-            values = large(num_rows, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
-            marked = (spec.indexed or spec.drawn or spec.like) and not spec.running
-            messages[name] = Part(values, large(num_rows, width, dtype=torch.bool) if marked else None)
-        return cls(
-            messages=messages,
-            state=state,
-            buffers=shared(n, len(task.buffers)).copy_(task.buffers),
-            models=algorithm.model(state) if _keeps_models(algorithm, one) else large(n, d),
-            losses=shared(n),
-            num_bytes=shared(n, len(messages), 3, dtype=torch.int64),
-            full_bytes=shared(n, dtype=torch.int64),
-            reference_bytes=shared(n, len(experiment.wire.compare), dtype=torch.int64),
-            mean=shared(d + len(task.buffers)),
-            scores=shared(num_pieces, 2, dtype=torch.float64),
-            weights=shared(n, dtype=torch.float64),
-            told=Told.of(experiment, d),
-        )
-
-
-def _keeps_models(algorithm: Algorithm, state: State) -> bool:
-    """Are the models themselves a part of the state?"""
-    models = algorithm.model(state)
-    return any(tensor.data_ptr() == models.data_ptr() for _, tensor in tensors_of(state))
-
-
 class Codecs:
     """Those that the blocks of an experiment share."""
 
@@ -111,33 +48,33 @@ class Codecs:
         self.full = wire.Codec(FULL_SHARING, sum(task.layer_sizes), experiment.seed)
 
 
-@dataclass
 class Hosts:
-    """The blocks of a worker, one after the other, and its share of the tests."""
+    """All blocks, of which a worker runs those it is given, and the tests."""
 
-    blocks: Sequence["BlockHost"]
-    tests: Sequence[tuple[int, Piece]]  # with their places on the board
+    def __init__(self, ready: Ready, shares: Shares, board: Board):
+        self._ready, self._shares, self._board = ready, shares, board
+        codecs = Codecs(ready.experiment, ready.task)
+        self._blocks = [self._host(nodes, codecs) for share in shares.blocks for nodes in share]
 
-    @property
-    def nodes(self) -> Sequence[int]:
-        return range(self.blocks[0].nodes[0], self.blocks[-1].nodes[-1] + 1)
+    def _host(self, nodes: range, codecs: Codecs) -> "BlockHost":
+        x0 = self._board.models[nodes.start : nodes.stop]
+        shards = [self._ready.shards[i] for i in nodes]
+        return BlockHost(Block(self._ready.experiment, self._ready.task, nodes, shards, x0), self._board, codecs)
 
-    def run(self, stage: str, round: int) -> None:
+    def run(self, stage: str, round: int, unit: int) -> None:
         if stage == "test":
-            self.test()
-            return
-        for block in self.blocks:
-            block.run(stage, round)
+            self._test(unit)
+        else:
+            self._blocks[unit].run(stage, round)
 
-    def test(self) -> None:
-        """The models that lie on the board, whoever's nodes they are."""
-        board, task = self.blocks[0].board, self.blocks[0].block.task
-        for place, (row, samples) in self.tests:
-            if row < len(board.models):
-                model, buffers = board.models[row], board.buffers[row]
-            else:
-                model, buffers = torch.tensor_split(board.mean, [board.models.shape[1]])
-            board.scores[place] = torch.tensor(task.evaluate(model, samples, buffers), dtype=torch.float64)
+    def _test(self, place: int) -> None:
+        """A model that lies on the board, whoever's node it is."""
+        board, (row, samples) = self._board, self._shares.pieces[place]
+        if row < len(board.models):
+            model, buffers = board.models[row], board.buffers[row]
+        else:
+            model, buffers = torch.tensor_split(board.mean, [board.models.shape[1]])
+        board.scores[place] = torch.tensor(self._ready.task.evaluate(model, samples, buffers), dtype=torch.float64)
 
 
 @dataclass

@@ -13,28 +13,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Round, Task
-from gossamer.engines.block import Block, NodeError
-from gossamer.engines.host import BlockHost, Board, Codecs, Hosts, network_of
+from gossamer.core import Round
+from gossamer.engines.block import NodeError
+from gossamer.engines.board import Board
+from gossamer.engines.host import Hosts, network_of
+from gossamer.engines.memory import Memory
+from gossamer.engines.ready import Ready
+from gossamer.engines.shares import Shares
 from gossamer.engines.state import tensors_of
-from gossamer.engines.testing import num_tested, pieces_of, scores_of
+from gossamer.engines.testing import num_tested, scores_of
 from gossamer.engines.told import Again
 from gossamer.engines.warm import warm
-from gossamer.engines.workers import Workers
+from gossamer.engines.workers import Here, Workers, forked
 from gossamer.experiment import Experiment, ExperimentError
 from gossamer.faults import Links
 from gossamer.rng import Streams
 
 KINDS = ("header", "indices", "values")  # of bytes
-BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them is small, and near the processor
 
 
 class Simulation:
     """An experiment under way. `step` runs a round and returns its metrics; close it, or use it in a `with`."""
 
     def __init__(self, experiment: Experiment, workers: int | None = None, scratch: Path | None = None):
-        """In so many processes; models and states in memory, or in files of a scratch directory."""
-        self._workers: Workers | None = None  # started with the first round, after a resume has set the state
+        """In so many processes; models and states in memory, or in a file of a scratch directory."""
+        self._workers: Workers | Here | None = None  # started with the first round, after a resume has set the state
+        self._memory = Memory()
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
         try:
@@ -44,23 +48,26 @@ class Simulation:
             raise
 
     def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None) -> None:
-        self.task: Task = experiment.load_task()
-        self.experiment = experiment = experiment.prepared(self.task)
-        self._shards = experiment.shards(self.task)
+        self._ready = Ready.of(experiment)
+        self.experiment, self.task = self._ready.experiment, self._ready.task
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
-        self._network = network_of(experiment)
-        self._pieces = pieces_of(experiment, self.task)
+        self._network = network_of(self.experiment)
+        num_workers = min(workers or default_workers(), self.experiment.nodes)
+        self._shares = Shares.of(self.experiment, self.task, self._ready.pieces, num_workers)
+        self._board = self._lay_out(scratch)
+        self._last: tuple[Links, Again]  # what the last round sent
+
+    def _lay_out(self, scratch: Path | None) -> Board:
         try:
-            self._board = Board.of(experiment, self.task, len(self._pieces), scratch)
+            self._memory = Memory() if scratch is None else Memory.on_disk(scratch)
+            return Board.of(self.experiment, self.task, len(self._ready.pieces), self._memory, Memory())
         except OSError as error:
             if scratch is None:
                 raise
             raise ExperimentError(
                 f"scratch: {scratch} cannot hold the models: {error.strerror}; name a directory with room for them"
             ) from error
-        self._num_workers = min(workers or default_workers(), experiment.nodes)
-        self._last: tuple[Links, Again]  # what the last round sent
 
     def __enter__(self) -> "Simulation":
         return self
@@ -73,6 +80,7 @@ class Simulation:
         if self._workers:
             self._workers.close()
             self._workers = None
+        self._memory.close()
         torch.set_num_threads(self._torch_before[0])
         torch.set_rng_state(self._torch_before[1])
 
@@ -144,21 +152,10 @@ class Simulation:
         """(n, D): the model of every node now; where it is a part of the state, the next round changes it in place."""
         return self.experiment.optimizer.around(self.experiment.algorithm).model(self._board.state)
 
-    def _start(self) -> Workers:
+    def _start(self) -> Workers | Here:
         warm()
-        chunk, codecs = getattr(self.task, "chunk", 1), Codecs(self.experiment, self.task)
-        rows = rows_of_block(self.task)
-        runs, tests = split(self.experiment.nodes, self._num_workers, chunk), list(enumerate(self._pieces))
-        hosts = []
-        for number, nodes in enumerate(runs):
-            blocks = [self._host(nodes[start : start + rows], codecs) for start in range(0, len(nodes), rows)]
-            hosts.append(Hosts(blocks, tests[number :: len(runs)]))
-        return Workers(hosts)
-
-    def _host(self, nodes: range, codecs: Codecs) -> BlockHost:
-        x0 = self._board.models[nodes.start : nodes.stop]
-        block = Block(self.experiment, self.task, nodes, [self._shards[i] for i in nodes], x0)
-        return BlockHost(block, self._board, codecs)
+        run, number = Hosts(self._ready, self._shares, self._board).run, self._shares.num_workers
+        return Here(self._shares, run) if number == 1 else Workers(self._shares, forked(run, number))
 
     def _fate(self) -> tuple[Links, NDArray[np.bool_]]:
         """What is sent in the next round, and which of it arrives."""
@@ -239,10 +236,10 @@ class Simulation:
 
     def _measure(self, measured: dict[str, Any]) -> dict[str, Any]:
         """Test loss and metric of the nodes that were tested and of the mean model, beside what was measured before."""
-        metric, of_rows = self.task.metric, scores_of(self._pieces, self._board.scores)
+        metric, of_rows = self.task.metric, scores_of(self._ready.pieces, self._board.scores)
         of_mean = of_rows.pop(self.experiment.nodes, None)
         scores = {f"node {row}": found for row, found in of_rows.items()}
-        measured |= {"tested_nodes": len(scores), "tested_samples": num_tested(self._pieces)}
+        measured |= {"tested_nodes": len(scores), "tested_samples": num_tested(self._ready.pieces)}
         measured["test_samples"] = self.task.num_test_samples
         if of_mean is not None:
             measured[f"{metric}_of_mean_model"] = of_mean[1]
@@ -262,19 +259,6 @@ class Simulation:
             f"{metric}_min": min(found),
             f"{metric}_max": max(found),
         }
-
-
-def rows_of_block(task: Task) -> int:
-    """How many nodes are in a block, whole chunks of them."""
-    chunk = getattr(task, "chunk", 1)
-    return int(max(1, BLOCK_BYTES // (4 * sum(task.layer_sizes) * chunk)) * chunk)
-
-
-def split(nodes: int, num_workers: int, chunk: int) -> list[range]:
-    """The nodes in as many runs as there are workers, of whole chunks, as even as can be."""
-    firsts = np.arange(0, nodes, chunk)
-    starts = [int(part[0]) for part in np.array_split(firsts, min(num_workers, len(firsts)))]
-    return [range(start, end) for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
 
 
 def default_workers() -> int:

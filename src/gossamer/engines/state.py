@@ -1,14 +1,7 @@
-"""States as flat dictionaries of tensors, and tensors that processes share."""
+"""States as flat dictionaries of tensors."""
 
-import mmap
-import os
 from collections.abc import Callable, Iterator
-from math import prod
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
 
-import torch
 from torch import Tensor
 
 from gossamer.core import State
@@ -54,29 +47,3 @@ def settle(state: State, home: State) -> State:
 
 def _same_place(a: Tensor, b: Tensor) -> bool:
     return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()
-
-
-def shared(*shape: int, dtype: torch.dtype = torch.float32, scratch: Path | None = None) -> Tensor:
-    """Zeros that forked processes see and write together: in memory, or in a file of the scratch directory.
-
-    Anonymous memory, because /dev/shm is 64 MB in many containers and torch's own sharing takes a file descriptor a
-    tensor. A file has no name, so it is gone when the processes are, whatever way they end; and its room is taken at
-    once, because a disk that is found full later kills the process that writes.
-    """
-    num_bytes = max(1, prod(shape) * dtype.itemsize)
-    if scratch is None:
-        memory = mmap.mmap(-1, num_bytes)
-    else:
-        with TemporaryFile(dir=scratch) as file:
-            _take_room(file, num_bytes)
-            memory = mmap.mmap(file.fileno(), num_bytes)
-    return torch.frombuffer(memory, dtype=torch.uint8)[: prod(shape) * dtype.itemsize].view(dtype).view(shape)
-
-
-def _take_room(file: IO[bytes], num_bytes: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, num_bytes)
-        return
-    for start in range(0, num_bytes, 1 << 20):
-        file.write(bytes(min(1 << 20, num_bytes - start)))
-    file.flush()

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.engines.state import shared
+from gossamer.engines.memory import Memory
 from gossamer.experiment import Experiment
 from gossamer.faults import Links
 from gossamer.wire.catching_up import has_running, needs_resync, plain_bytes
@@ -41,12 +41,12 @@ class Told:
     plain: int  # bytes of a node's running sums as they are
 
     @classmethod
-    def of(cls, experiment: Experiment, num_parameters: int) -> "Told | None":
+    def of(cls, experiment: Experiment, num_parameters: int, memory: Memory) -> "Told | None":
         """Before the first round; None if nothing can be missed, or it would not matter."""
         n, parts = experiment.nodes, experiment.algorithm.parts
         if not has_running(parts) or (experiment.topology.static and not experiment.faults.any):
             return None
-        said, reached, resync = (shared(*shape, dtype=torch.int64) for shape in ((n,), (n, n), (n,)))
+        said, reached, resync = (memory.zeros(*shape, dtype=torch.int64) for shape in ((n,), (n, n), (n,)))
         return cls(said, reached, resync, plain_bytes(parts, num_parameters))
 
     def saved(self) -> dict[str, Tensor]:
