@@ -11,7 +11,8 @@ from torch import Tensor
 
 import gossamer
 from contract import CASES, QUADRATIC, of
-from gossamer import Evaluation
+from gossamer import Evaluation, ExperimentError
+from gossamer.engines import simulate
 from gossamer.engines.block import NodeError
 from gossamer.engines.host import Hosts
 from gossamer.engines.memory import Memory
@@ -160,3 +161,24 @@ def test_blocks_that_go_from_worker_to_worker_give_the_same_run(name: str, monke
     for there in ran_by[:2, : experiment.rounds, :7].reshape(-1, 7).tolist():
         assert sorted(map(there.count, set(there))) == [1, 6]
     assert len(set(ran_by[0, : experiment.rounds, 3].tolist())) == 2  # now by the one, now by the other
+
+
+def test_there_are_as_many_workers_as_cores_on_systems_that_say_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7}, raising=False)
+    assert simulate.default_workers() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 10)
+    assert simulate.default_workers() == 10
+    monkeypatch.setattr("gossamer.engines.spawned.AVAILABLE", False)
+    assert simulate.default_workers() == 1
+
+
+@pytest.mark.parametrize(("platform", "start"), [("linux", "fork"), ("darwin", "spawn"), ("win32", "spawn")])
+def test_processes_are_copied_on_linux_only(platform: str, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    assert simulate.default_start() == start
+
+
+def test_another_way_to_start_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r'^start must be "fork", .* or "spawn", .forkserver. was given$'):
+        gossamer.simulate(QUADRATIC, workers=2, start="forkserver")

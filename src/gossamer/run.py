@@ -23,7 +23,7 @@ from typing import Any
 from torch import Tensor
 
 from gossamer import files, report, toml
-from gossamer.engines.simulate import Simulation
+from gossamer.engines.simulate import Simulation, Start
 from gossamer.experiment import Experiment, ExperimentError
 from gossamer.privacy import Privacy
 
@@ -91,11 +91,13 @@ def simulate(
     checkpoint_every: int = 100,
     on_round: OnRound | None = None,
     scratch: str | os.PathLike[str] | None = None,
+    start: Start | None = None,
 ) -> Run:
     """Carry an experiment out; with `out`, keep it in a new directory and save its state every so many rounds.
 
-    With `scratch`, a directory, the nodes' models and states are kept in files there while it runs, and not in memory.
-    Neither it nor the number of workers changes the result.
+    With `scratch`, a directory, the nodes' models and states are kept in a file there while it runs, and not in memory.
+    `start` is how several workers begin: "fork", as copies of this process, the default on Linux, or "spawn", as fresh
+    interpreters that are told the experiment as TOML. None of this changes the result.
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
     _check_counts(workers=workers, checkpoint_every=checkpoint_every)
@@ -105,9 +107,7 @@ def simulate(
             f"{directory} exists already; name another directory, or continue it with gossamer resume"
         )
     experiment = experiment.pinned()
-    with Simulation(
-        experiment, workers, _path(scratch)
-    ) as simulation:  # refuses what cannot run before a directory is made
+    with Simulation(experiment, workers, _path(scratch), start) as simulation:  # refuses before a directory is made
         if directory is not None:
             try:
                 directory.mkdir(parents=True)
@@ -127,6 +127,7 @@ def resume(
     checkpoint_every: int = 100,
     on_round: OnRound | None = None,
     scratch: str | os.PathLike[str] | None = None,
+    start: Start | None = None,
 ) -> Run:
     """Continue the run in a directory from its last checkpoint, to the same result as if it had never stopped.
 
@@ -140,7 +141,7 @@ def resume(
             f"{directory / 'experiment.toml'} names a class of your own; resume it from Python with "
             "gossamer.resume(directory, experiment)"
         )
-    with Simulation(past.experiment.pinned(), workers, _path(scratch)) as simulation:
+    with Simulation(past.experiment.pinned(), workers, _path(scratch), start) as simulation:
         if (directory / "checkpoint.safetensors").exists():
             files.restore(directory, past.document, len(past.metrics), simulation)
         if (directory / "result.json").exists():

@@ -1,11 +1,14 @@
 """The simulator: every node of an experiment on this machine, in as many processes as it has cores."""
 
+import logging
 import os
+import sys
 import time
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from tempfile import gettempdir
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from gossamer import wire
 from gossamer.core import Round
+from gossamer.engines import spawned
 from gossamer.engines.block import NodeError
 from gossamer.engines.board import Board
 from gossamer.engines.host import Hosts, network_of
@@ -29,44 +33,66 @@ from gossamer.experiment import Experiment, ExperimentError
 from gossamer.faults import Links
 from gossamer.rng import Streams
 
+log = logging.getLogger(__name__)
 KINDS = ("header", "indices", "values")  # of bytes
+Start = Literal["fork", "spawn"]  # how workers begin: as copies of this process, or as fresh interpreters
 
 
 class Simulation:
     """An experiment under way. `step` runs a round and returns its metrics; close it, or use it in a `with`."""
 
-    def __init__(self, experiment: Experiment, workers: int | None = None, scratch: Path | None = None):
+    def __init__(
+        self,
+        experiment: Experiment,
+        workers: int | None = None,
+        scratch: Path | None = None,
+        start: Start | None = None,
+    ):
         """In so many processes; models and states in memory, or in a file of a scratch directory."""
+        if start not in (None, "fork", "spawn") or (start == "fork" and not hasattr(os, "fork")):
+            raise ExperimentError(f'start must be "fork", where there is such a thing, or "spawn", {start!r} was given')
         self._workers: Workers | Here | None = None  # started with the first round, after a resume has set the state
         self._memory = Memory()
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
         try:
-            self._prepare(experiment, workers, scratch)
+            self._prepare(experiment, workers, scratch, start or default_start())
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None) -> None:
+    def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None, start: Start) -> None:
         self._ready = Ready.of(experiment)
         self.experiment, self.task = self._ready.experiment, self._ready.task
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
         self._network = network_of(self.experiment)
-        num_workers = min(workers or default_workers(), self.experiment.nodes)
-        self._shares = Shares.of(self.experiment, self.task, self._ready.pieces, num_workers)
+        self._shares = self._share(workers or default_workers())
+        self._text: str | None = None  # the experiment, if workers are told it
+        if start == "spawn" and self._shares.num_workers > 1:
+            try:
+                self._text = spawned.text_of(experiment)
+            except ValueError as error:
+                log.warning("one worker runs all nodes: %s", error)
+                self._shares = self._share(1)
         self._board = self._lay_out(scratch)
         self._last: tuple[Links, Again]  # what the last round sent
 
+    def _share(self, num_workers: int) -> Shares:
+        return Shares.of(self.experiment, self.task, self._ready.pieces, num_workers)
+
     def _lay_out(self, scratch: Path | None) -> Board:
+        """The board; of workers that are no copies of this process, all of it in a file that they are given."""
+        directory = gettempdir() if scratch is None and self._text is not None else scratch
         try:
-            self._memory = Memory() if scratch is None else Memory.on_disk(scratch)
-            return Board.of(self.experiment, self.task, len(self._ready.pieces), self._memory, Memory())
+            self._memory = Memory() if directory is None else Memory.on_disk(directory)
+            small = Memory() if self._text is None else self._memory
+            return Board.of(self.experiment, self.task, len(self._ready.pieces), self._memory, small)
         except OSError as error:
-            if scratch is None:
+            if directory is None:
                 raise
             raise ExperimentError(
-                f"scratch: {scratch} cannot hold the models: {error.strerror}; name a directory with room for them"
+                f"scratch: {directory} cannot hold the models: {error.strerror}; name a directory with room for them"
             ) from error
 
     def __enter__(self) -> "Simulation":
@@ -154,6 +180,8 @@ class Simulation:
 
     def _start(self) -> Workers | Here:
         warm()
+        if self._text is not None:
+            return Workers(self._shares, spawned.spawned(self._text, self._ready, self._shares, self._memory))
         run, number = Hosts(self._ready, self._shares, self._board).run, self._shares.num_workers
         return Here(self._shares, run) if number == 1 else Workers(self._shares, forked(run, number))
 
@@ -261,8 +289,14 @@ class Simulation:
         }
 
 
+def default_start() -> Start:
+    """Copies are quick to start and have the data in common, but elsewhere than on Linux system libraries with threads
+    do not outlive it."""
+    return "fork" if sys.platform.startswith("linux") else "spawn"
+
+
 def default_workers() -> int:
-    """As many as there are cores for this process, where processes can be forked."""
-    if not hasattr(os, "fork"):
+    """As many as there are cores for this process."""
+    if not spawned.AVAILABLE:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
