@@ -101,8 +101,7 @@ class Engine:
             shards = [ready.shards[i] for i in nodes]
             return Block(ready.experiment, ready.task, nodes, shards, start.repeat(len(nodes), 1))
 
-        shares = Shares.of(ready.experiment, ready.task, ready.pieces, workers)
-        blocks = [[block(nodes) for nodes in share] for share in shares.blocks]
+        blocks = [[block(nodes) for nodes in share] for share in Shares.of(ready, workers).blocks]
 
         def train(stage: str, round: int, unit: int) -> None:
             for block in blocks[unit]:

@@ -260,7 +260,7 @@ def test_a_worker_that_dies_is_named_with_its_nodes_and_round(tmp_path: Path) ->
     os.kill(int(children[1]), signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert re.search(r"a worker died in round \d+, \w+, at (nodes 8 to 15|piece \d+ of \d+) \(exit code -9\)", errors)
+    assert re.search(r"a worker died in round \d+, \w+, at (nodes 8 to 15|tests \d+ of \d+) \(exit code -9\)", errors)
     assert "Traceback" not in errors
 
 

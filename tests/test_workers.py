@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +17,9 @@ from gossamer.engines import simulate
 from gossamer.engines.block import NodeError
 from gossamer.engines.host import Hosts
 from gossamer.engines.memory import Memory
+from gossamer.engines.ready import Ready
 from gossamer.engines.shares import BLOCK_BYTES, Shares
+from gossamer.engines.testing import Piece
 from gossamer.engines.workers import WorkerError, Workers, forked
 from gossamer.experiment import Wire
 from gossamer.faults import Faults
@@ -108,7 +111,7 @@ def test_a_worker_that_dies_is_told_of_with_round_stage_and_what_it_was_at() -> 
 def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
     for experiment in (QUADRATIC, replace(QUADRATIC, nodes=4096, task=replace(QUADRATIC.task, dimension=2400))):
         task = experiment.task.load()
-        shares = Shares.of(experiment, task, [], num_workers)
+        shares = Shares.of(Ready(experiment, task, [], []), num_workers)
         blocks = [block for share in shares.blocks for block in share]
         assert [node for block in blocks for node in block] == list(range(experiment.nodes))
         assert max(map(len, blocks)) * 4 * sum(task.layer_sizes) <= BLOCK_BYTES
@@ -119,11 +122,13 @@ def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
             assert len(shares.blocks[0]) >= 4
 
 
-def test_every_piece_of_a_test_is_somebodys() -> None:
-    experiment = replace(QUADRATIC, evaluation=Evaluation(every=1))
-    pieces = [(row, None) for row in range(8)]
-    shares = Shares.of(experiment, experiment.task.load(), pieces, 3)
-    assert sorted(unit for share in shares.by_worker("test") for unit in share) == list(range(8))
+@pytest.mark.parametrize("num_pieces", [0, 1, 8, 24, 100])
+def test_every_piece_of_a_test_is_somebodys_and_units_of_them_are_few(num_pieces: int) -> None:
+    ready = Ready(QUADRATIC, QUADRATIC.task.load(), [], [Piece(0, np.arange(1))] * num_pieces)
+    shares = Shares.of(ready, 3)
+    units = [unit for share in shares.by_worker("test") for unit in share]
+    assert len(units) == min(num_pieces, 24)
+    assert sorted(piece for unit in units for piece in shares.tests(unit)) == list(range(num_pieces))
 
 
 BAD = Faults(drop=0.3, down=((2, 2, 3), (5, 4, 4)), late=((1, 2),))

@@ -143,7 +143,7 @@ def test_workers_that_find_other_data_are_refused(tmp_path: Path, monkeypatch: p
     assert Ready.of(experiment).fingerprint() == ready.fingerprint()
     table(tmp_path, 0.5)
     assert Ready.of(experiment).fingerprint() != ready.fingerprint()
-    shares = Shares.of(ready.experiment, ready.task, ready.pieces, 1)
+    shares = Shares.of(ready, 1)
     memory = Memory.on_disk(tmp_path)
     memory.zeros(1 << 20)
     with pytest.raises(WorkerError, match="found other data than this process"):

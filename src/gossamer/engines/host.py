@@ -63,7 +63,8 @@ class Hosts:
 
     def run(self, stage: str, round: int, unit: int) -> None:
         if stage == "test":
-            self._test(unit)
+            for place in self._shares.tests(unit):
+                self._test(place)
         else:
             self._blocks[unit].run(stage, round)
 

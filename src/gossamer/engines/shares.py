@@ -1,4 +1,4 @@
-"""What workers do in a stage, cut into units that any of them can take: blocks of nodes, or pieces of tests.
+"""What workers do in a stage, cut into units that any of them can take: blocks of nodes, or some pieces of tests.
 
 A unit is at first one worker's own, so that what it keeps of its nodes is used again; who has done its own takes what
 others have not begun.
@@ -10,13 +10,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from gossamer.core import Task
+from gossamer.engines.ready import Ready
 from gossamer.engines.testing import Piece
-from gossamer.experiment import Experiment
 
 BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them is small, and near the processor
 LEAST_BYTES = 1 << 20  # where more blocks are wanted, none is smaller: each takes some tenths of a millisecond itself
-NUM_BLOCKS = 8  # a worker, where none gets too small: the last one is what others wait for
+NUM_UNITS = 8  # a worker, where none gets too small: the last one is what others wait for
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,12 @@ class Shares:
     pieces: Sequence[Piece]
 
     @classmethod
-    def of(cls, experiment: Experiment, task: Task, pieces: Sequence[Piece], num_workers: int) -> "Shares":
-        chunk = getattr(task, "chunk", 1)
-        chunk_bytes = 4 * sum(task.layer_sizes) * chunk
-        runs = split(range(experiment.nodes), num_workers, chunk)
-        return cls(
-            [split(run, _num_blocks(-(-len(run) // chunk), chunk_bytes, len(runs)), chunk) for run in runs], pieces
-        )
+    def of(cls, ready: Ready, num_workers: int) -> "Shares":
+        chunk = getattr(ready.task, "chunk", 1)
+        chunk_bytes = 4 * sum(ready.task.layer_sizes) * chunk
+        runs = split(range(ready.experiment.nodes), num_workers, chunk)
+        numbers = [_num_blocks(-(-len(run) // chunk), chunk_bytes, len(runs)) for run in runs]
+        return cls([split(run, number, chunk) for run, number in zip(runs, numbers, strict=True)], ready.pieces)
 
     @property
     def num_workers(self) -> int:
@@ -42,14 +40,22 @@ class Shares:
     def by_worker(self, stage: str) -> list[range]:
         """The numbers of each worker's own units."""
         if stage == "test":
-            return [range(number, len(self.pieces), self.num_workers) for number in range(self.num_workers)]
+            return [range(number, self._num_tests, self.num_workers) for number in range(self.num_workers)]
         ends = np.cumsum([0, *map(len, self.blocks)]).tolist()
         return [range(start, end) for start, end in pairwise(ends)]
+
+    def tests(self, unit: int) -> range:
+        """The numbers of the pieces in a unit of tests."""
+        return range(unit, len(self.pieces), self._num_tests)
+
+    @property
+    def _num_tests(self) -> int:
+        return min(len(self.pieces), NUM_UNITS * self.num_workers)
 
     def name(self, stage: str, unit: int) -> str:
         """What an error says of a unit."""
         if stage == "test":
-            return f"piece {unit + 1} of {len(self.pieces)}"
+            return f"tests {unit + 1} of {self._num_tests}"
         nodes = [block for share in self.blocks for block in share][unit]
         return f"nodes {nodes[0]} to {nodes[-1]}"
 
@@ -57,7 +63,7 @@ class Shares:
 def _num_blocks(num_chunks: int, chunk_bytes: int, num_workers: int) -> int:
     """Of one of so many workers, whose nodes are so many chunks."""
     needed = -(-num_chunks // max(1, BLOCK_BYTES // chunk_bytes))
-    wanted = min(NUM_BLOCKS, num_chunks * chunk_bytes // LEAST_BYTES)
+    wanted = min(NUM_UNITS, num_chunks * chunk_bytes // LEAST_BYTES)
     return needed if num_workers == 1 else max(needed, wanted)
 
 

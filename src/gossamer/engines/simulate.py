@@ -67,19 +67,16 @@ class Simulation:
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
         self._network = network_of(self.experiment)
-        self._shares = self._share(workers or default_workers())
+        self._shares = Shares.of(self._ready, workers or default_workers())
         self._text: str | None = None  # the experiment, if workers are told it
         if start == "spawn" and self._shares.num_workers > 1:
             try:
                 self._text = spawned.text_of(experiment)
             except ValueError as error:
                 log.warning("one worker runs all nodes: %s", error)
-                self._shares = self._share(1)
+                self._shares = Shares.of(self._ready, 1)
         self._board = self._lay_out(scratch)
         self._last: tuple[Links, Again]  # what the last round sent
-
-    def _share(self, num_workers: int) -> Shares:
-        return Shares.of(self.experiment, self.task, self._ready.pieces, num_workers)
 
     def _lay_out(self, scratch: Path | None) -> Board:
         """The board; of workers that are no copies of this process, all of it in a file that they are given."""

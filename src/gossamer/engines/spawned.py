@@ -55,7 +55,9 @@ def spawned(experiment: str, ready: Ready, shares: Shares, memory: Memory) -> li
     try:
         for _ in shares.blocks:
             workers.append(_start(memory))
-            workers[-1].connection.send_bytes(json.dumps([experiment, blocks]).encode())
+        for worker in workers:
+            with suppress(OSError):  # it is dead, and the next lines say so
+                worker.connection.send_bytes(json.dumps([experiment, blocks]).encode())
         fingerprint = ready.fingerprint()
         for worker in workers:
             _check(worker, fingerprint)
