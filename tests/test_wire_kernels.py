@@ -53,14 +53,14 @@ def test_masks_pack_to_bits_and_back_to_positions(mask):
 
 @few
 @given(masks(), seeds)
-def test_numbers_are_taken_from_and_placed_at_positions(mask, seed):
+def test_numbers_are_placed_at_positions_and_positions_marked(mask, seed):
     numbers = np.random.default_rng(seed).integers(0, 2**32, mask.size, dtype=np.uint32)
     positions = np.flatnonzero(mask)
-    taken = bits.take(numbers, positions)
-    np.testing.assert_array_equal(taken, numbers[positions])
-    out = np.zeros_like(numbers)
-    bits.place(taken, positions, out)
+    out, marks = np.zeros_like(numbers), np.zeros(mask.size, np.bool_)
+    bits.place(numbers[positions], positions, out)
     np.testing.assert_array_equal(out, numbers * mask)
+    bits.mark(positions, marks)
+    np.testing.assert_array_equal(marks, mask == 1)
 
 
 @few

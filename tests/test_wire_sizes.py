@@ -52,7 +52,7 @@ def test_bits_a_float(snapshot):
 
 
 @needs_snapshot
-@pytest.mark.parametrize("kept", [0.37, 1.0])
+@pytest.mark.parametrize("kept", [0.1, 0.25, 0.37, 0.5, 1.0])
 def test_eight_bit_numbers_take_their_entropy_and_two_percent(snapshot, kept):
     part = message_of(snapshot, kept)["x"]
     sent = part.values[part.sent]

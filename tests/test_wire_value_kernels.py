@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wire_twins as twins
-from gossamer.kernels import bits, huffman, symbols
+from gossamer.kernels import bits, code_lengths, floats, huffman, symbols
+from gossamer.kernels import levels as kernels
 from gossamer.kernels.bits import PADDING
 from test_wire_kernels import few, masks, padded, seeds, written
 
@@ -24,12 +25,12 @@ def histograms(draw):
 
 
 @few
-@given(histograms())
-def test_huffman_codes_and_tables_are_those_of_the_twin(counts):
-    lengths, num_bytes = huffman.code_histogram(counts)
-    assert lengths.tolist() == twins.code_lengths(counts)
+@given(histograms(), st.booleans())
+def test_huffman_codes_and_tables_are_those_of_the_twin(counts, of_numbers):
+    lengths, num_bytes = huffman.code_histogram(counts, of_numbers)
+    assert lengths.tolist() == (twins.number_lengths if of_numbers else twins.code_lengths)(counts)
+    assert num_bytes == twins.coded_size(counts, lengths.tolist())
     table = twins.table_coding(counts, lengths.tolist())
-    assert num_bytes == len(table) + -(-int((lengths * counts).sum()) // 8)
     assert written(lambda out: huffman.write_table(counts, lengths, out, 0), len(table)) == table
     found = np.empty(256, np.uint8)
     at, lone = huffman.read_table(padded(table), 0, len(table), found)
@@ -40,11 +41,35 @@ def test_huffman_codes_and_tables_are_those_of_the_twin(counts):
 
 
 @few
+@given(histograms())
+def test_codes_are_a_full_set_and_as_short_as_huffman_s_where_those_are_short_enough(counts):
+    lengths = np.empty(256, np.uint8)
+    code_lengths.code_lengths(counts, lengths)
+    if np.count_nonzero(counts) < 2:
+        assert not lengths.any()
+        return
+    assert sum(2.0 ** -int(length) for length in lengths if length) == 1
+    assert lengths.max() <= 12
+    shares = counts[counts > 0] / counts.sum()
+    entropy = -(shares * np.log2(shares)).sum()
+    assert entropy <= (lengths * counts).sum() / counts.sum() <= entropy + 1
+
+
+@few
+@given(histograms(), st.integers(1, 40))
+def test_averages_are_those_of_the_twin(counts, divisor):
+    counts = -(-counts // (divisor * 1000))
+    if np.count_nonzero(counts) > 1:
+        low, high = np.flatnonzero(counts)[[0, -1]]
+        assert code_lengths.averages(counts, low, high).tolist() == twins.averages(counts)
+
+
+@few
 @given(histograms(), st.integers(0, 200), seeds)
 def test_symbols_are_coded_and_read_as_by_the_twin(counts, count, seed):
     if np.count_nonzero(counts) < 2:
         counts[[3, 200]] += 1
-    lengths, _ = huffman.code_histogram(counts)
+    lengths, _ = huffman.code_histogram(counts, False)
     found = np.random.default_rng(seed).choice(np.flatnonzero(counts), count).astype(np.uint8)
     coding = twins.symbols_coding(found.tolist(), lengths.tolist())
     data = twins.to_bytes(coding)
@@ -61,7 +86,7 @@ def test_symbols_are_coded_and_read_as_by_the_twin(counts, count, seed):
 def test_many_symbols_are_read_several_at_a_time_to_the_last_one(counts, count, seed):
     if np.count_nonzero(counts) < 2:
         counts[[3, 200]] += 1
-    lengths, _ = huffman.code_histogram(counts)
+    lengths, _ = huffman.code_histogram(counts, False)
     found = np.random.default_rng(seed).choice(256, count, p=counts / counts.sum()).astype(np.uint8)
     out = np.zeros(2 * count + PADDING, np.uint8)
     end = huffman.write_symbols(found, lengths, out, 0)
@@ -87,19 +112,46 @@ def test_no_table_is_taken_whose_codes_are_not_a_full_set(data):
 @given(masks(), seeds, st.sampled_from([16, 32]))
 def test_floats_split_into_symbols_and_rests(mask, seed, num_bits):
     numbers = np.random.default_rng(seed).integers(0, 2**num_bits, mask.size, dtype=np.uint32)
-    counts = np.empty(256, np.int64)
-    symbols.count_bytes(numbers, bits.pack(mask), np.uint64(num_bits - 9), 0, int(mask.sum()), counts)
     sent = numbers[mask == 1]
     expected = [twins.float_symbol(int(word), num_bits) for word in sent]
-    assert counts.tolist() == np.bincount(expected, minlength=256).tolist() if expected else not counts.any()
-    rests = b"".join(twins.float_rest(int(word), num_bits) for word in sent)
-    found, out = np.empty(sent.size, np.uint8), np.zeros(len(rests) + PADDING, np.uint8)
-    symbols.split_floats(sent, num_bits, found, out, 0)
+    found = symbols.symbols_of(numbers, bits.pack(mask), num_bits - 9, int(mask.sum()))
     assert found.tolist() == expected
+    rests = b"".join(twins.float_rest(int(word), num_bits) for word in sent)
+    out = np.zeros(len(rests) + PADDING, np.uint8)
+    assert floats.write_rests(numbers, np.flatnonzero(mask), num_bits, out, 0) == len(rests)
     assert out[: len(rests)].tobytes() == rests
+    again = np.zeros_like(out)
+    assert floats.write_rests(sent, None, num_bits, again, 0) == len(rests)
+    np.testing.assert_array_equal(again[: len(rests)], out[: len(rests)])
     joined = np.empty_like(sent)
-    symbols.join_floats(found, out, 0, num_bits, joined)
+    floats.join_floats(found, out, 0, num_bits, joined)
     np.testing.assert_array_equal(joined, sent)
+
+
+@few
+@given(masks(), seeds, st.sampled_from([np.uint16, np.uint32]), st.integers(0, 8))
+def test_symbols_are_taken_in_each_way_from_under_a_mask(mask, seed, dtype, shift):
+    numbers = np.random.default_rng(seed).integers(0, 2**16, mask.size, dtype=dtype)
+    expected = (numbers[mask == 1] >> shift & 255).astype(np.uint8)
+    words, count = bits.pack(mask), expected.size
+    for take in (symbols._take_many, lambda *given: symbols._take_few(*given[:3], count, given[3])):
+        found = np.full(count + 65, 7, np.uint8)
+        take(numbers, words, shift, found)
+        np.testing.assert_array_equal(found[:count], expected)
+        assert found[-1] == 7, "wrote over the end"
+
+
+@few
+@given(
+    st.integers(0, 5000), st.integers(0, 255), st.sampled_from([1, 3, 15, 16, 17, 100, 256]), st.integers(0, 40), seeds
+)
+def test_symbols_are_counted_wherever_most_of_them_are(count, low, width, num_others, seed):
+    random = np.random.default_rng(seed)
+    found = ((low + random.integers(0, width, count)) % 256).astype(np.uint8)
+    found[random.integers(0, max(count, 1), num_others if count else 0)] = random.integers(0, 256)
+    counts = np.empty(256, np.int64)
+    symbols.count_symbols(found, counts)
+    np.testing.assert_array_equal(counts, np.bincount(found, minlength=256))
 
 
 @few
@@ -112,22 +164,22 @@ def test_levels_group_into_symbols(mask, seed, num_bits):
     sent = levels[mask == 1]
     expected = twins.level_symbols(sent, num_bits)
     found = np.zeros(len(expected), np.uint8)
-    assert symbols.pack_levels(levels, bits.pack(mask), num_bits, found)
+    assert kernels.pack_levels(levels, bits.pack(mask), num_bits, found)
     assert found.tolist() == expected
     counts = np.empty(256, np.int64)
     symbols.count_symbols(found, counts)
     np.testing.assert_array_equal(counts, np.bincount(found, minlength=256))
     again = np.empty_like(sent)
-    assert symbols.unpack_levels(found, num_bits, again)
+    assert kernels.unpack_levels(found, num_bits, again)
     np.testing.assert_array_equal(again, sent)
     width = num_bits * (8 // num_bits)
     stream = [bit for symbol in expected for bit in twins.number_bits(symbol, width)]
     out = np.zeros(len(stream) // 8 + 1 + PADDING, np.uint8)
-    symbols.write_raw(found, width, out, 0)
+    kernels.write_raw(found, width, out, 0)
     assert twins.to_bits(out)[: len(stream)] == stream
     raw = np.empty_like(found)
     out[-(-sent.size * num_bits // 8) :] = 255
-    symbols.read_raw(out, 0, width, sent.size * num_bits, raw)
+    kernels.read_raw(out, 0, width, sent.size * num_bits, raw)
     np.testing.assert_array_equal(raw, found)
 
 
@@ -140,19 +192,19 @@ def test_the_size_of_levels_is_that_of_their_plan(mask, seed, num_bits, too_many
     levels = random.integers(-top, top, mask.size) if num_bits > 1 else random.choice([-1, 1], mask.size)
     levels = levels.astype(np.int16)
     words, count = bits.pack(mask), int(mask.sum())
-    num_bytes, *_ = symbols.plan_levels(levels, words, num_bits, count)
-    assert symbols.level_bytes(levels, words, num_bits, count) == num_bytes
+    num_bytes, *_ = kernels.plan_levels(levels, words, num_bits, count)
+    assert kernels.level_bytes(levels, words, num_bits, count) == num_bytes
     far = random.permutation(mask.size)[:too_many]
     levels[far] = random.choice([-32768, -top - 1, top + (num_bits == 1), 32767], far.size)
-    *_, fits = symbols.plan_levels(levels, words, num_bits, count)
+    *_, fits = kernels.plan_levels(levels, words, num_bits, count)
     asked = far.size if num_bits > 4 else not fits
-    assert symbols.level_bytes(levels, words, num_bits, count) == (-1 if asked else num_bytes)
+    assert kernels.level_bytes(levels, words, num_bits, count) == (-1 if asked else num_bytes)
 
 
 @pytest.mark.parametrize(("num_bits", "level"), [(1, 0), (1, 2), (1, -3), (2, 2), (4, -9), (8, 128), (8, -129)])
 def test_levels_of_too_many_bits_are_seen(num_bits, level):
     levels = np.array([1, level, 1], np.int16)
-    assert not symbols.pack_levels(levels, np.array([7], np.uint64), num_bits, np.zeros(3, np.uint8))
+    assert not kernels.pack_levels(levels, np.array([7], np.uint64), num_bits, np.zeros(3, np.uint8))
 
 
 @few
@@ -162,7 +214,7 @@ def test_levels_times_scales(count, bucket, seed):
     levels = random.integers(-128, 128, count).astype(np.int16)
     scales = random.standard_normal(-(-count // bucket)).astype(np.float32)
     numbers = np.empty(count, np.float32)
-    symbols.scale_levels(levels, scales, bucket, numbers)
+    kernels.scale_levels(levels, scales, bucket, numbers)
     np.testing.assert_array_equal(numbers, levels.astype(np.float32) * scales.repeat(bucket)[:count])
 
 
@@ -170,13 +222,14 @@ def test_the_plans_of_values_are_their_histograms_and_sizes():
     random = np.random.default_rng(1)
     mask = np.array([0xF0F0F0F0F0F0F0F0, 0xFFFFFFFFFFFFFFFF], np.uint64)
     numbers = random.standard_normal(128).astype(np.float32).view(np.uint32)
-    num_bytes, counts, lengths = symbols.plan_floats(numbers, mask, 32, 96)
-    coded_lengths, coded_bytes = huffman.code_histogram(counts)
+    num_bytes, found, counts, lengths = floats.plan_floats(numbers, mask, 32, 96)
+    coded_lengths, coded_bytes = huffman.code_histogram(counts, False)
+    assert found.size == 96
     assert counts.sum() == 96
     assert num_bytes == coded_bytes + 3 * 96
     assert lengths.tolist() == coded_lengths.tolist()
     levels = random.integers(-8, 8, 128).astype(np.int16)
-    num_bytes, counts, lengths, found, fits = symbols.plan_levels(levels, mask, 4, 96)
+    num_bytes, found, counts, lengths, fits = kernels.plan_levels(levels, mask, 4, 96)
     assert fits
     assert found.size == counts.sum() == 48
-    assert num_bytes == huffman.code_histogram(counts)[1]
+    assert num_bytes == huffman.code_histogram(counts, False)[1]

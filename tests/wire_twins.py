@@ -4,6 +4,7 @@ Written from docs/wire-format.md and not from the kernels. Streams are lists of 
 """
 
 import heapq
+import itertools
 
 import numpy as np
 
@@ -155,20 +156,57 @@ def code_lengths(counts):
     lengths = [0] * 256
     if len(weights) < 2:
         return lengths
-    while True:
-        order = sorted(weights, key=lambda symbol: (weights[symbol], symbol))
-        heap = [(weights[symbol], 0, i, [symbol]) for i, symbol in enumerate(order)]
-        heapq.heapify(heap)
-        lengths, made = [0] * 256, 0
-        while len(heap) > 1:
-            a, b = heapq.heappop(heap), heapq.heappop(heap)
-            for symbol in a[3] + b[3]:
-                lengths[symbol] += 1
-            made += 1
-            heapq.heappush(heap, (a[0] + b[0], 1, made, a[3] + b[3]))
-        if max(lengths) <= 12:
-            return lengths
-        weights = {symbol: weight // 2 + 1 for symbol, weight in weights.items()}
+    order = sorted(weights, key=lambda symbol: (weights[symbol], symbol))
+    heap = [(weights[symbol], 0, i, [symbol]) for i, symbol in enumerate(order)]
+    heapq.heapify(heap)
+    made = 0
+    while len(heap) > 1:
+        a, b = heapq.heappop(heap), heapq.heappop(heap)
+        for symbol in a[3] + b[3]:
+            lengths[symbol] += 1
+        made += 1
+        heapq.heappush(heap, (a[0] + b[0], 1, made, a[3] + b[3]))
+    found = sorted((min(lengths[symbol], 12) for symbol in order), reverse=True)  # the rarest get the longest
+    while sum(2.0**-length for length in found) > 1:
+        found.remove(12)
+        longest = max(length for length in found if length < 12)
+        found.remove(longest)
+        found = sorted([*found, longest + 1, longest + 1], reverse=True)
+    for symbol, length in zip(order, found, strict=True):
+        lengths[symbol] = length
+    return lengths
+
+
+def averages(counts):
+    """Each count from the lowest to the highest symbol that occurs replaced by about 16 times the mean around it."""
+    counts = [int(count) for count in counts]
+    low, *_, high = [symbol for symbol in range(256) if counts[symbol]]
+    means = [0] * 256
+    for symbol in range(low, high + 1):
+        both = 0
+        for side in (range(symbol, low - 1, -1), range(symbol, high + 1)):
+            total, number = 0, 0
+            for neighbour in side:
+                total, number = total + counts[neighbour], number + 1
+                if total >= 32:
+                    break
+            both += total * (2**20 // number) // 2**16
+        means[symbol] = max(1, both // 2)
+    return means
+
+
+def number_lengths(counts):
+    """Code lengths of symbols that are numbers: of two sets the one with which less is written in all."""
+    plain = code_lengths(counts)
+    if np.count_nonzero(counts) < 2 or sum(counts) >= 2**15:
+        return plain
+    smooth = code_lengths(averages(counts))
+    return smooth if coded_size(counts, smooth) < coded_size(counts, plain) else plain
+
+
+def coded_size(counts, lengths):
+    num_bits = sum(int(count) * length for count, length in zip(counts, lengths, strict=True))
+    return len(table_coding(counts, lengths)) + -(-num_bits // 8)
 
 
 def table_coding(counts, lengths):
@@ -177,9 +215,9 @@ def table_coding(counts, lengths):
     low, high = present[0], present[-1]
     bits, before = [], 8
     if low < high:
-        for length in lengths[low : high + 1]:
-            change = length - before
-            bits += {0: [0], -1: [1, 0, 0], 1: [1, 0, 1]}.get(change, [1, 1, *number_bits(length, 4)])
+        for length, run in itertools.groupby(lengths[low : high + 1]):
+            bits += {-1: [0, 0], 1: [0, 1]}.get(length - before, [1, *number_bits(length, 4)])
+            bits += gamma(len(list(run)) - 1)
             before = length
     return bytes([low, high]) + to_bytes(bits)
 

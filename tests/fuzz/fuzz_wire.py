@@ -73,12 +73,28 @@ def _store_places(places, offset, few, first):
     places[offset : offset + 8] = np.frombuffer(int(few).to_bytes(8, "little"), np.uint8) + np.uint32(first)
 
 
+def _take_bytes(numbers, offset, shift, word, out, at):
+    assert 0 <= offset <= numbers.size - 64, "an access outside of a row"
+    assert 0 <= at <= out.size - 64, "an access outside of a list"
+    marked = np.unpackbits(np.array([word], np.uint64).view(np.uint8), bitorder="little") == 1
+    taken = (numbers[offset : offset + 64][marked].astype(np.uint64) >> np.uint64(shift)).astype(np.uint8)
+    out[at : at + 64] = 0
+    out[at : at + taken.size] = taken
+
+
+def _within(symbols, offset, low, num_symbols):
+    above = _line(symbols, offset) - np.uint8(low)
+    return np.packbits(above < num_symbols, bitorder="little").view(np.uint64)[0]
+
+
 INSTRUCTIONS = {
     "load64": _load64,
     "store64": _store64,
     "pack64": _pack64,
     "nonzero16": _nonzero16,
     "store_places": _store_places,
+    "take_bytes": _take_bytes,
+    "within": _within,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
     "leading_zeros": lambda word: 64 - int(word).bit_length(),
     "ones_in": lambda word: int(word).bit_count(),

@@ -32,9 +32,14 @@ def _places(byte: int) -> int:
 PLACES = np.array([_places(byte) for byte in range(256)], np.uint64)
 
 
+def pointer_to(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, target: Any) -> Any:
+    """In an intrinsic, where a number or vector of LLVM type `target` lies that starts at an entry of an array."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [offset]), target.as_pointer())
+
+
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    data = context.make_array(signature.args[0])(context, builder, args[0]).data
-    return builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+    return pointer_to(context, builder, signature.args[0], args[0], args[1], ir.IntType(64))
 
 
 def _load64(typing_context: Any, buffer: Any, offset: Any) -> Any:
@@ -239,16 +244,14 @@ def places_of(words: Words, places: NDArray[np.uint32]) -> int:
 
 
 @njit(cache=True)
-def take(numbers: Any, positions: Positions) -> Any:
-    """The numbers at some positions."""
-    taken = np.empty(positions.size, numbers.dtype)
-    for i in range(positions.size):
-        taken[i] = numbers[positions[i]]
-    return taken
-
-
-@njit(cache=True)
 def place(numbers: Any, positions: Positions, out: Any) -> None:
     """Set out[positions[i]] = numbers[i]."""
     for i in range(positions.size):
         out[positions[i]] = numbers[i]
+
+
+@njit(cache=True)
+def mark(positions: Positions, out: Any) -> None:
+    """Set out[positions[i]] to True."""
+    for i in range(positions.size):
+        out[positions[i]] = True

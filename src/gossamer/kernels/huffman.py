@@ -4,10 +4,13 @@ The lengths of the codes follow from a histogram alone, and so does the size of 
 coded to know it. Codes are given out in the order of length, then symbol, counting up from zero, and written highest
 bit first. A lone symbol has no code, and its coding no bits.
 
-The table of lengths goes before: the lowest and the highest symbol that occur, a byte each, then for each symbol from
-one to the other its code's length (0: the symbol does not occur) as a change from the length before it, 8 at first:
-bits 0, the same; 1 0 0, one less; 1 0 1, one more; 1 1 and four bits, lowest first, the length itself. For a lone
-symbol the two bytes are all.
+The table of lengths goes before: the lowest and the highest symbol that occur, a byte each, then the lengths from one
+to the other (0: the symbol has no code) in runs of equal ones. A run is its length as a change from that of the run
+before it, 8 at first, and how many symbols have it, by Elias-gamma: bits 0 0, one less; 0 1, one more; 1 and four bits,
+lowest first, the length itself. For a lone symbol the two bytes are all.
+
+A table of many symbols weighs when few are coded with it. So the codes of numbers, of which neighbours occur about as
+often, are also tried with each count replaced by an average over its neighbours: longer codes in fewer runs.
 """
 
 from typing import Any
@@ -16,81 +19,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.kernels.bits import Bytes, i64, peek, put, store64, u64
+from gossamer.kernels.bits import Bytes, i64, leading_zeros, peek, put, store64, u64
+from gossamer.kernels.code_lengths import MAX_LENGTH, Counts, averages, code_lengths
+from gossamer.kernels.gaps import get_gamma, put_gamma
 
-MAX_LENGTH = 12
 BEFORE_FIRST = 8
-MANY = 64
+BAD_TABLE = -3  # why symbols cannot be read
+FEW = 1 << 15  # symbols coded, for which an average may be worth its making
 AT_ONCE = 6  # symbols that one look into a table may show
 WORTH_SEVERAL = 4096  # symbols, for which such a table is worth its making
-NEVER = 1 << 62  # heavier than anything that is still to be joined
-
-Counts = NDArray[np.int64]
-
-
-@njit(cache=True)
-def _sort(keys: Counts) -> Counts:
-    """Different numbers in ascending order."""
-    if keys.size > MANY:
-        return np.sort(keys)
-    ordered = np.empty_like(keys)
-    for i in range(keys.size):  # few numbers are quickest put where they belong: behind those that are less
-        place = 0
-        for j in range(keys.size):
-            place += keys[j] < keys[i]
-        ordered[place] = keys[i]
-    return ordered
-
-
-@njit(cache=True)
-def _depths(keys: Counts, lengths: Bytes) -> Any:
-    """Code lengths of the symbols in `keys`, ascending numbers count * 256 + symbol; returns the longest."""
-    n = keys.size
-    leaves = np.empty(n + 2, np.int64)
-    for i in range(n):
-        leaves[i] = keys[i] >> 8
-    leaves[n:] = NEVER
-    nodes = np.full(n + 1, NEVER, np.int64)
-    parents = np.empty(2 * n, np.int64)  # of leaves, then of nodes
-    leaf, node = 0, 0
-    for new in range(n - 1):  # both the leaves and the nodes made so far are in ascending order
-        weight = 0
-        for _ in range(2):
-            is_leaf = leaves[leaf] <= nodes[node]  # a number and no branch, as it cannot be foreseen
-            weight += min(leaves[leaf], nodes[node])
-            parents[leaf if is_leaf else n + node] = new
-            leaf += is_leaf
-            node += not is_leaf
-        nodes[new] = weight
-    depths = nodes
-    depths[n - 2] = 0
-    for i in range(n - 3, -1, -1):
-        depths[i] = depths[parents[n + i]] + 1
-    for i in range(n):
-        lengths[keys[i] & 255] = min(depths[parents[i]] + 1, 255)
-    return i64(depths[parents[0]]) + 1  # nothing is deeper than the lightest leaf
-
-
-@njit(cache=True)
-def code_lengths(counts: Counts, lengths: Bytes) -> None:
-    """The code length of each of 256 symbols; 0 for those that do not occur, and for a lone one."""
-    lengths[:] = 0
-    keys = np.empty(257, np.int64)
-    n = 0
-    for symbol in range(256):
-        keys[n] = counts[symbol] * 256 + symbol
-        n += counts[symbol] > 0
-    if n < 2:
-        return
-    keys = _sort(keys[:n])
-    while _depths(keys, lengths) > MAX_LENGTH:  # flatter counts give shorter codes
-        for i in range(n):
-            key = ((keys[i] >> 9) + 1) * 256 + (keys[i] & 255)
-            place = i
-            while place > 0 and keys[place - 1] > key:  # most are in order still
-                keys[place] = keys[place - 1]
-                place -= 1
-            keys[place] = key
+TURNED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])  # the bits of a byte in reverse
 
 
 @njit(cache=True)
@@ -104,36 +42,45 @@ def _ends(counts: Counts) -> tuple[int, int]:
 
 
 @njit(cache=True)
+def _run(lengths: Bytes, symbol: int, high: int) -> int:
+    """How many symbols from this one on, up to `high`, have codes of its length."""
+    behind = symbol + 1
+    while behind <= high and lengths[behind] == lengths[symbol]:
+        behind += 1
+    return behind - symbol
+
+
+@njit(cache=True)
 def coded_bytes(counts: Counts, lengths: Bytes) -> int:
     """Bytes of the table and of the symbols coded with it."""
     low, high = _ends(counts)
     table_bits, symbol_bits = 0, 0
     if low < high:
-        before = BEFORE_FIRST
-        for symbol in range(low, high + 1):
-            length = i64(lengths[symbol])
-            change = abs(length - before)
-            table_bits += 1 + 2 * (change > 0) + 3 * (change > 1)
-            symbol_bits += length * counts[symbol]
+        for symbol in range(256):
+            symbol_bits += i64(lengths[symbol]) * counts[symbol]
+        before, symbol = BEFORE_FIRST, low
+        while symbol <= high:
+            run, length = _run(lengths, symbol, high), i64(lengths[symbol])
+            table_bits += (2 if abs(length - before) == 1 else 5) + 127 - 2 * leading_zeros(u64(run))
             before = length
+            symbol += run
     return 2 + ((table_bits + 7) >> 3) + ((symbol_bits + 7) >> 3)
 
 
 @njit(cache=True)
-def _codes(lengths: Bytes) -> NDArray[np.uint16]:
-    """The code of each symbol, its highest bit turned to the lowest place, where it is written first."""
-    codes = np.zeros(256, np.uint16)
-    code = 0
-    for length in range(1, MAX_LENGTH + 1):
-        code <<= 1
-        for symbol in range(256):
-            if lengths[symbol] == length:
-                turned = 0
-                for i in range(length):
-                    turned |= ((code >> i) & 1) << (length - 1 - i)
-                codes[symbol] = turned
-                code += 1
-    return codes
+def code_histogram(counts: Counts, of_numbers: bool) -> Any:
+    """Code lengths of a histogram, and the bytes of table and codes; `of_numbers`: neighbours are about as frequent."""
+    lengths = np.empty(256, np.uint8)
+    code_lengths(counts, lengths)
+    num_bytes = coded_bytes(counts, lengths)
+    low, high = _ends(counts)
+    if of_numbers and low < high and counts.sum() < FEW:
+        smoother = np.empty(256, np.uint8)
+        code_lengths(averages(counts, low, high), smoother)
+        fewer_bytes = coded_bytes(counts, smoother)
+        if fewer_bytes < num_bytes:
+            return smoother, fewer_bytes
+    return lengths, num_bytes
 
 
 @njit(cache=True)
@@ -144,17 +91,17 @@ def write_table(counts: Counts, lengths: Bytes, out: Bytes, at: int) -> int:
     at += 2
     if low == high:
         return at
-    before, held, num_held = BEFORE_FIRST, u64(0), 0
-    for symbol in range(low, high + 1):
-        length = i64(lengths[symbol])
-        if length == before:
-            word, num_bits = 0, 1
-        elif abs(length - before) == 1:
-            word, num_bits = (5 if length > before else 1), 3
+    before, held, num_held, symbol = BEFORE_FIRST, u64(0), 0, low
+    while symbol <= high:
+        run, length = _run(lengths, symbol, high), i64(lengths[symbol])
+        if abs(length - before) == 1:
+            word, num_bits = (2 if length > before else 0), 2
         else:
-            word, num_bits = 3 + (length << 2), 6
+            word, num_bits = 1 + (length << 1), 5
         at, held, num_held = put(out, at, held, num_held, u64(word), num_bits)
+        at, held, num_held = put_gamma(out, at, held, num_held, run - 1)
         before = length
+        symbol += run
     return at + (num_held > 0)
 
 
@@ -169,26 +116,48 @@ def read_table(buffer: Bytes, at: int, end: int, lengths: Bytes) -> tuple[int, i
     if low == high:
         return at, low
     bit, limit = 8 * at, 8 * end
-    length, room = BEFORE_FIRST, 0
-    for symbol in range(low, high + 1):
+    length, room, symbol = BEFORE_FIRST, 0, low
+    while symbol <= high:
         if bit >= limit:
             return -1, -1
-        word = i64(peek(buffer, bit) & u64(63))
-        if word & 1 == 0:
-            bit += 1
-        elif word & 2 == 0:
-            length += 1 if word & 4 else -1
-            bit += 3
+        word = i64(peek(buffer, bit) & u64(31))
+        if word & 1:
+            length = word >> 1
+            bit += 5
         else:
-            length = word >> 2
-            bit += 6
-        if not 0 <= length <= MAX_LENGTH or (length == 0 and symbol in (low, high)):
+            length += 1 if word & 2 else -1
+            bit += 2
+        more, bit = get_gamma(buffer, bit)
+        behind = symbol + more + 1
+        if bit > limit or behind > high + 1 or not 0 <= length <= MAX_LENGTH:
             return -1, -1
-        lengths[symbol] = length
-        room += (1 << MAX_LENGTH) >> length if length > 0 else 0
-    if bit > limit or room != 1 << MAX_LENGTH:  # a set of codes that is not full could not be told apart
+        if length > 0:
+            lengths[symbol:behind] = length
+            room += (behind - symbol) << (MAX_LENGTH - length)
+        elif symbol == low or behind > high:
+            return -1, -1
+        symbol = behind
+    if room != 1 << MAX_LENGTH:  # a set of codes that is not full could not be told apart
         return -1, -1
     return (bit + 7) >> 3, -1
+
+
+@njit(cache=True)
+def _codes(lengths: Bytes) -> NDArray[np.uint16]:
+    """The code of each symbol, its highest bit turned to the lowest place, where it is written first."""
+    following = np.zeros(MAX_LENGTH + 2, np.int64)  # the next code of each length; at first how many are shorter by one
+    for symbol in range(256):
+        following[i64(lengths[symbol]) + 1] += lengths[symbol] > 0
+    for length in range(1, MAX_LENGTH + 1):
+        following[length] = (following[length] + following[length - 1]) << 1
+    codes = np.zeros(256, np.uint16)
+    for symbol in range(256):
+        length = i64(lengths[symbol])
+        if length > 0:
+            code = following[length]
+            following[length] += 1
+            codes[symbol] = (TURNED[code & 255] << 8 | TURNED[code >> 8]) >> (16 - length)
+    return codes
 
 
 @njit(cache=True)
@@ -209,9 +178,7 @@ def write_symbols(symbols: Bytes, lengths: Bytes, out: Bytes, at: int) -> int:
 def _next_symbols(lengths: Bytes) -> NDArray[np.uint16]:
     """For all that the next bits may be, as many as the longest code has, a symbol and above it its code's length."""
     codes = _codes(lengths)
-    longest = 0
-    for symbol in range(256):
-        longest = max(longest, i64(lengths[symbol]))
+    longest = i64(lengths.max())
     table = np.empty(1 << longest, np.uint16)
     for symbol in range(256):
         length = i64(lengths[symbol])
@@ -267,8 +234,21 @@ def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Byte
 
 
 @njit(cache=True)
-def code_histogram(counts: Counts) -> Any:
-    """Code lengths of a histogram, and the bytes of table and codes."""
+def write_coded(symbols: Bytes, counts: Counts, lengths: Bytes, out: Bytes, at: int) -> int:
+    """Table and codes of symbols from byte `at` on; returns the byte behind."""
+    return write_symbols(symbols, lengths, out, write_table(counts, lengths, out, at))
+
+
+@njit(cache=True)
+def read_coded(buffer: Bytes, at: int, end: int, count: int) -> tuple[Bytes, int]:
+    """`count` symbols from their table on, and the byte behind them, -1 if they do not end, or -3 if the table is
+    damaged."""
     lengths = np.empty(256, np.uint8)
-    code_lengths(counts, lengths)
-    return lengths, coded_bytes(counts, lengths)
+    at, lone = read_table(buffer, at, end, lengths)
+    if at < 0:
+        return lengths, BAD_TABLE
+    symbols = np.empty(count, np.uint8)
+    if lone < 0:
+        return symbols, read_symbols(buffer, at, end, lengths, symbols)
+    symbols[:] = lone
+    return symbols, at

@@ -7,8 +7,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from gossamer.kernels.bits import Words, all_ones, ones_in_all, pack
-from gossamer.kernels.measure import plan_indices
-from gossamer.kernels.symbols import level_bytes, plan_floats
+from gossamer.kernels.floats import plan_floats
+from gossamer.kernels.indices import plan_marks
+from gossamer.kernels.levels import level_bytes
 
 Marks = NDArray[np.uint8]  # (B, width), 1: sent
 
@@ -30,7 +31,7 @@ def float_sizes(
     sizes = np.zeros((num_rows, 2), np.int64)
     for row in range(num_rows):
         words, num_sent, sizes[row, 0] = _indices(marks, row, width, all_sent, indexed, inside)
-        coded_bytes, _, _ = plan_floats(numbers[row], words, num_bits, num_sent)
+        coded_bytes, _, _, _ = plan_floats(numbers[row], words, num_bits, num_sent)
         sizes[row, 1] = min(coded_bytes, num_sent * num_bits >> 3)
     return sizes
 
@@ -71,8 +72,8 @@ def _indices(
     """The packed mask of a row, its ones, and the bytes that tell them."""
     if marks.shape[0] == 0:
         return all_sent, width, 0
-    words = pack(marks[row])
     if not indexed:
+        words = pack(marks[row])
         return words, ones_in_all(words), 0
-    _, num_sent, num_bytes, _ = plan_indices(words, width, inside)
+    words, _, num_sent, num_bytes, _ = plan_marks(marks[row], inside)
     return words, num_sent, num_bytes

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Message, Part, PartSpec
-from gossamer.kernels.bits import Bytes, Positions, Words, all_ones, ones_in_all, pack, place, positions_of
+from gossamer.kernels.bits import Bytes, Positions, Words, all_ones, mark, ones_in_all, pack, positions_of
 from gossamer.kernels.measure import INSIDE
 from gossamer.kernels.sizes import float_sizes, level_sizes
 from gossamer.rng import Streams
@@ -113,7 +113,7 @@ class Codec:
     def encode(self, message: Message, sender: int, round: int) -> bytes:
         """The frame of a one-row message."""
         rows = self._rows(message)
-        if any(len(part.values) != 1 for part in message.values()):
+        if any(len(given.values.numbers) != 1 for given in rows.values()):
             raise ValueError("a frame holds the message of one node: give a message of one row")
         plans = {name: self._plan(given, 0) for name, given in rows.items()}
         num_payload = sum(plan.sizes.total for plan in plans.values())
@@ -150,25 +150,23 @@ class Codec:
         """The parts of a message as arrays, once they fit what the codec is for."""
         if message.keys() != self._parts.keys():
             raise ValueError(f"a message of parts {[*message]} was given, and the codec is for {[*self._parts]}")
-        rows = {}
+        rows: dict[str, _Given] = {}
         for name, part in self._parts.items():
-            given, spec = message[name], part.spec
-            shape = (len(given.values), part.width)
-            if given.values.shape != shape:
-                raise ValueError(
-                    f"part {name!r} is {tuple(given.values.shape)}, its PartSpec says (rows, {part.width})"
-                )
-            if given.sent is not None and (given.sent.shape != shape or given.sent.dtype != torch.bool):
-                raise ValueError(f"part {name!r} must mark what is sent by {shape} bool")
-            if spec.like is not None and not _same_entries(given.sent, message[spec.like].sent):
+            given, spec, sent = message[name], part.spec, message[name].sent
+            shape = given.values.shape
+            if len(shape) != 2 or shape[1] != part.width:
+                raise ValueError(f"part {name!r} is {tuple(shape)}, its PartSpec says (rows, {part.width})")
+            if sent is not None and (sent.shape != shape or sent.dtype != torch.bool):
+                raise ValueError(f"part {name!r} must mark what is sent by {tuple(shape)} bool")
+            if spec.like is not None and not _same_entries(sent, message[spec.like].sent):
                 raise ValueError(f"part {name!r} must send the same entries as part {spec.like!r}")
-            if spec.like is None and given.sent is not None and not (spec.indexed or spec.drawn):
+            if spec.like is None and sent is not None and not (spec.indexed or spec.drawn):
                 raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
-            if given.sent is None and spec.drawn:
+            if sent is None and spec.drawn:
                 raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
-            marks = None if given.sent is None else np.ascontiguousarray(given.sent.numpy()).view(np.uint8)
+            marks = None if sent is None else np.ascontiguousarray(sent.numpy()).view(np.uint8)
             rows[name] = _Given(part, marks, part.values.rows(given))
-        if len({len(part.values) for part in message.values()}) > 1:
+        if len({len(given.values.numbers) for given in rows.values()}) > 1:
             raise ValueError("the parts of a message must have the same number of rows")
         return rows
 
@@ -224,7 +222,7 @@ class Codec:
         if positions is None:
             return None, torch.from_numpy(np.ones((1, part.width), np.bool_)), at
         row = np.zeros((1, part.width), np.bool_)
-        place(np.ones(positions.size, np.bool_), positions, row[0])
+        mark(positions, row[0])
         return positions, torch.from_numpy(row), at
 
 

@@ -71,10 +71,7 @@ def check_frame(frame: bytes, run_id: int, schema: int) -> Header:
 
 
 def open_frame(frame: bytes, run_id: int, schema: int) -> tuple[Header, Bytes]:
-    """Check a frame; returns its payload with PADDING zeros behind it."""
+    """Check a frame; returns its payload with the checksum and PADDING zeros behind it."""
     header = check_frame(frame, run_id, schema)
-    num_payload = len(frame) - OVERHEAD
-    payload = np.empty(num_payload + PADDING, np.uint8)
-    payload[:num_payload] = np.frombuffer(frame, np.uint8, num_payload, HEADER.size)
-    payload[num_payload:] = 0
-    return header, payload
+    padded = bytearray().join((frame, bytes(PADDING)))
+    return header, np.frombuffer(padded, np.uint8, offset=HEADER.size)

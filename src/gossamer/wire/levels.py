@@ -10,25 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
-from gossamer.kernels import symbols
+from gossamer.kernels import levels as kernels
 from gossamer.kernels.bits import Bytes, Positions, Words, all_ones
+from gossamer.kernels.floats import ENDS
 from gossamer.wire.frame import WireError
 from gossamer.wire.values import (
-    CODED,
-    NO_LENGTHS,
-    NONE_COUNTED,
-    RAW,
+    NOTHING_CODED,
+    WHY,
     FloatCoder,
     Numbers,
     Rows,
     ValuePlan,
     array_of,
-    read_symbols,
-    read_tag,
-    skip,
+    check,
     spread,
     write_bytes,
-    write_symbols,
 )
 
 
@@ -57,59 +53,49 @@ class LevelCoder:
         scales = rows.scales[row, :num_scales]
         if scales.size < num_scales or not np.isfinite(scales).all():
             raise ValueError(f"{count} integers need {num_scales} finite scales")
-        coded_bytes, counts, lengths, found, fits = symbols.plan_levels(rows.numbers[row], mask, self.num_bits, count)
+        levels = rows.numbers[row]
+        coded_bytes, found, counts, lengths, fits = kernels.plan_levels(levels, mask, self.num_bits, count)
         if not fits:
             raise ValueError(f"the levels of a part do not fit in int{self.num_bits}")
         scale_plan = self._plan_scales(scales)
         raw_bytes = (count * self.num_bits + 7) // 8
         num_bytes = scale_plan.num_bytes + min(coded_bytes, raw_bytes)
-        return ValuePlan(
-            1 + scale_plan.num_tags, num_bytes, coded_bytes < raw_bytes, counts, lengths, found, scale_plan
-        )
+        num_tags, coded = 1 + scale_plan.num_tags, coded_bytes < raw_bytes
+        return ValuePlan(num_tags, num_bytes, coded, levels, found, counts, lengths, scale_plan)
 
     def _plan_scales(self, scales: Numbers) -> ValuePlan:
         words = scales.view(np.uint32)
         if not self.bucket:  # a single one has no tag
-            return ValuePlan(0, 4, False, NONE_COUNTED, NO_LENGTHS, words)
+            return ValuePlan(0, 4, False, words, *NOTHING_CODED)
         return self.scales.plan(Rows(words[None]), 0, all_ones(words.size), words.size)
 
     def write(self, plan: ValuePlan, positions: Positions | None, out: Bytes, at: int) -> int:
         scales = plan.scales
         assert scales is not None
         at = self.scales.write(scales, None, out, at) if self.bucket else write_bytes(scales.numbers, out, at)
-        out[at] = CODED if plan.coded else RAW
-        if plan.coded:
-            return write_symbols(plan.numbers, plan, out, at + 1)
-        symbols.write_raw(plan.numbers, self.num_bits * self.group, out, at + 1)
-        return at + 1 + plan.num_bytes - scales.num_bytes
+        coding = plan.counts, plan.lengths
+        behind = kernels.write_levels(plan.symbols, plan.coded, self.num_bits, *coding, out, at)
+        return behind if plan.coded else behind + plan.num_bytes - scales.num_bytes
 
     def read(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
     ) -> tuple[Tensor, Quantized, int]:
         count = width if positions is None else positions.size
         scales, at = self._read_scales(buffer, at, end, count)
-        coded, at = read_tag(buffer, at, end)
-        num_symbols = -(-count // self.group)
-        if coded:
-            found, at = read_symbols(buffer, at, end, num_symbols)
-        else:
-            start, at = at, skip(at, (count * self.num_bits + 7) // 8, end)
-            found = np.empty(num_symbols, np.uint8)
-            symbols.read_raw(buffer, start, self.num_bits * self.group, count * self.num_bits, found)
-        levels = np.empty(count, np.int16)
-        if not symbols.unpack_levels(found, self.num_bits, levels):
-            raise WireError("The quantized values of a part are damaged.")
+        levels, behind = kernels.read_levels(buffer, at, end, self.num_bits, count)
+        check(behind, buffer, at)
         numbers = np.empty(count, np.float32)
-        symbols.scale_levels(levels, scales, self.bucket or max(count, 1), numbers)
-        quantized = Quantized(spread(levels, positions, width), torch.from_numpy(scales)[None], self.bucket)
-        return spread(numbers, positions, width), quantized, at
+        kernels.scale_levels(levels, scales, self.bucket or max(count, 1), numbers)
+        quantized = Quantized(spread(levels, positions, width), torch.from_numpy(scales[None]), self.bucket)
+        return spread(numbers, positions, width), quantized, behind
 
     def _read_scales(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[NDArray[np.float32], int]:
         if self.bucket:
             scales, at = self.scales.read_numbers(buffer, at, end, self._num_scales(count))
         else:
-            behind = skip(at, 4, end)
-            scales, at = buffer[at:behind].copy().view(np.float32), behind
+            if at + 4 > end:
+                raise WireError(WHY[ENDS])
+            scales, at = buffer[at : at + 4].copy().view(np.float32), at + 4
         if not np.isfinite(scales).all():
             raise WireError("A scale of a part is not a finite number.")
         return scales, at

@@ -13,13 +13,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
-from gossamer.kernels import huffman, symbols
-from gossamer.kernels.bits import Bytes, Positions, Words, place, take
+from gossamer.kernels import floats
+from gossamer.kernels.bits import Bytes, Positions, Words, place
+from gossamer.kernels.code_lengths import Counts
+from gossamer.kernels.floats import RAW
+from gossamer.kernels.huffman import BAD_TABLE
+from gossamer.kernels.levels import DAMAGED
 from gossamer.wire.frame import WireError
 
-RAW, CODED = 0, 1
-
 Numbers = NDArray[Any]
+
+WHY = {
+    floats.ENDS: "The frame ends before the values of a part.",
+    floats.UNKNOWN: "Value coding {tag} is not known here.",
+    BAD_TABLE: "The code table of a part is damaged.",
+    DAMAGED: "The quantized values of a part are damaged.",
+}
 
 
 class Rows(NamedTuple):
@@ -35,9 +44,10 @@ class ValuePlan(NamedTuple):
     num_tags: int
     num_bytes: int  # without the tags
     coded: bool
-    counts: huffman.Counts  # histogram of the symbols
-    lengths: Bytes  # of their codes
     numbers: Numbers  # the row as it travels, what is not sent included
+    symbols: Bytes  # of what is sent
+    counts: Counts  # histogram of the symbols
+    lengths: Bytes  # of their codes
     scales: "ValuePlan | None" = None  # of integers
 
 
@@ -71,18 +81,17 @@ class FloatCoder:
 
     def plan(self, rows: Rows, row: int, mask: Words, count: int) -> ValuePlan:
         words = rows.numbers[row]
-        num_bytes, counts, lengths = symbols.plan_floats(words, mask, self.num_bits, count)
+        num_bytes, found, counts, lengths = floats.plan_floats(words, mask, self.num_bits, count)
         raw_bytes = count * self.num_bits // 8
-        return ValuePlan(1, min(num_bytes, raw_bytes), num_bytes < raw_bytes, counts, lengths, words)
+        return ValuePlan(1, min(num_bytes, raw_bytes), num_bytes < raw_bytes, words, found, counts, lengths)
 
     def write(self, plan: ValuePlan, positions: Positions | None, out: Bytes, at: int) -> int:
-        words = plan.numbers if positions is None else take(plan.numbers, positions)
-        out[at] = CODED if plan.coded else RAW
-        if not plan.coded:
-            return write_bytes(words if self.num_bits == 32 else words.astype(np.uint16), out, at + 1)
-        found = np.empty(words.size, np.uint8)
-        symbols.split_floats(words, self.num_bits, found, out, at + 1)
-        return write_symbols(found, plan, out, at + 1 + words.size * (self.num_bits - 8) // 8)
+        if plan.coded:
+            coding = plan.symbols, plan.counts, plan.lengths
+            return floats.write_floats(plan.numbers, positions, self.num_bits, *coding, out, at)
+        words = plan.numbers if positions is None else plan.numbers[positions]
+        out[at] = RAW
+        return write_bytes(words if self.num_bits == 32 else words.astype(np.uint16), out, at + 1)
 
     def read(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
@@ -92,21 +101,14 @@ class FloatCoder:
         return spread(numbers, positions, width), None, at
 
     def read_numbers(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[NDArray[np.float32], int]:
-        coded, at = read_tag(buffer, at, end)
-        behind = skip(at, count * (self.num_bits - 8 if coded else self.num_bits) // 8, end)
-        if coded:
-            found, behind_all = read_symbols(buffer, behind, end, count)
-            words = np.empty(count, np.uint32)
-            symbols.join_floats(found, buffer, at, self.num_bits, words)
-        else:
-            words = buffer[at:behind].view(np.uint32 if self.num_bits == 32 else np.uint16).astype(np.uint32)
-            behind_all = behind
+        words, behind = floats.read_floats(buffer, at, end, self.num_bits, count)
+        check(behind, buffer, at)
         if self.kind == "float16":
             with np.errstate(invalid="ignore"):  # a signalling NaN is a value like others
-                return words.astype(np.uint16).view(np.float16).astype(np.float32), behind_all
+                return words.astype(np.uint16).view(np.float16).astype(np.float32), behind
         if self.kind == "bfloat16":
             words <<= np.uint32(16)
-        return words.view(np.float32), behind_all
+        return words.view(np.float32), behind
 
     def _words(self, numbers: Numbers) -> Numbers:
         words: Numbers = numbers.view(np.uint32)
@@ -130,7 +132,7 @@ class DoubleCoder:
         return Rows(array_of(part.values, np.dtype(np.float64), "float64"))
 
     def plan(self, rows: Rows, row: int, mask: Words, count: int) -> ValuePlan:
-        return ValuePlan(1, 8 * count, False, NONE_COUNTED, NO_LENGTHS, rows.numbers[row])
+        return ValuePlan(1, 8 * count, False, rows.numbers[row], *NOTHING_CODED)
 
     def write(self, plan: ValuePlan, positions: Positions | None, out: Bytes, at: int) -> int:
         out[at] = RAW
@@ -140,19 +142,19 @@ class DoubleCoder:
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
     ) -> tuple[Tensor, None, int]:
         count = width if positions is None else positions.size
-        coded, at = read_tag(buffer, at, end)
-        if coded:
-            raise WireError("Value coding 1 is not known for float64.")
-        behind = skip(at, 8 * count, end)
-        return spread(buffer[at:behind].copy().view(np.float64), positions, width), None, behind
+        behind = at + 1 + 8 * count
+        if behind > end:
+            raise WireError(WHY[floats.ENDS])
+        if buffer[at] != RAW:
+            raise WireError(WHY[floats.UNKNOWN].format(tag=buffer[at]))
+        return spread(buffer[at + 1 : behind].copy().view(np.float64), positions, width), None, behind
 
 
-NONE_COUNTED = np.zeros(256, np.int64)
-NO_LENGTHS = np.zeros(256, np.uint8)
+NOTHING_CODED = np.empty(0, np.uint8), np.zeros(256, np.int64), np.zeros(256, np.uint8)  # symbols, counts, lengths
 
 
 def array_of(values: Tensor, dtype: "np.dtype[Any]", kind: str) -> Numbers:
-    numbers: Numbers = values.detach().numpy()
+    numbers: Numbers = (values.detach() if values.requires_grad else values).numpy()
     if numbers.dtype != dtype:
         raise ValueError(f"a part that travels as {kind} must hold {dtype}, and holds {numbers.dtype}")
     return np.ascontiguousarray(numbers)
@@ -161,46 +163,18 @@ def array_of(values: Tensor, dtype: "np.dtype[Any]", kind: str) -> Numbers:
 def spread(numbers: Numbers, positions: Positions | None, width: int) -> Tensor:
     """One row with the numbers at their positions and zero elsewhere."""
     if positions is None:
-        return torch.from_numpy(numbers)[None]
+        return torch.from_numpy(numbers[None])
     row = np.zeros((1, width), numbers.dtype)
     place(numbers, positions, row[0])
     return torch.from_numpy(row)
 
 
-def skip(at: int, num_bytes: int, end: int) -> int:
-    if at + num_bytes > end:
-        raise WireError("The frame ends before the values of a part.")
-    return at + num_bytes
-
-
-def read_tag(buffer: Bytes, at: int, end: int) -> tuple[bool, int]:
-    """Whether what follows is coded, and where it starts."""
-    behind = skip(at, 1, end)
-    if buffer[at] not in (RAW, CODED):
-        raise WireError(f"Value coding {buffer[at]} is not known here.")
-    return bool(buffer[at] == CODED), behind
+def check(behind: int, buffer: Bytes, at: int) -> None:
+    """Raise if values with their tag at byte `at` could not be read."""
+    if behind < 0:
+        raise WireError(WHY[behind].format(tag=buffer[at] if behind == floats.UNKNOWN else ""))
 
 
 def write_bytes(numbers: Numbers, out: Bytes, at: int) -> int:
     out[at : at + numbers.nbytes] = numbers.view(np.uint8)
     return at + numbers.nbytes
-
-
-def write_symbols(found: Bytes, plan: ValuePlan, out: Bytes, at: int) -> int:
-    at = huffman.write_table(plan.counts, plan.lengths, out, at)
-    return huffman.write_symbols(found, plan.lengths, out, at)
-
-
-def read_symbols(buffer: Bytes, at: int, end: int, count: int) -> tuple[Bytes, int]:
-    """Coded symbols, and the byte behind them."""
-    lengths = np.empty(256, np.uint8)
-    at, lone = huffman.read_table(buffer, at, end, lengths)
-    if at < 0:
-        raise WireError("The code table of a part is damaged.")
-    if lone >= 0:
-        return np.full(count, lone, np.uint8), at
-    found = np.empty(count, np.uint8)
-    behind = huffman.read_symbols(buffer, at, end, lengths, found)
-    if behind < 0:
-        raise WireError("The frame ends before the values of a part.")
-    return found, behind

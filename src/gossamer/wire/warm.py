@@ -6,18 +6,21 @@ import numpy as np
 import torch
 
 from gossamer.core import Message, Part, PartSpec, Quantized
+from gossamer.kernels.bits import ones_in_all, pack
 from gossamer.rng import philox, words
 from gossamer.wire.codec import Codec
 
 WIDTH = 4096
-# shares of ones along a mask, for which the shortest coders are Rice, block-Rice, and Elias-gamma or the range coder
-SHARES = ((0.05,), (0.9, 0.3), (0.2, 0.8) * 8)
+# shares of ones along a mask: all, and those for which the shortest coders are Rice, block-Rice, and Elias-gamma or the
+# range coder
+SHARES = ((1.0,), (0.05,), (0.9, 0.3), (0.2, 0.8) * 8)
 
 
 @cache
 def warm() -> None:
     """Encode and decode a few small messages, and draw, so that every kernel is ready."""
     words(0, "warm", [0], [0], 1)
+    ones_in_all(pack(np.ones(1, np.uint8)))  # what drawn parts need
     for shares in SHARES:
         message = _message(*shares)
         parts = {
