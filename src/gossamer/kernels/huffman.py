@@ -224,12 +224,16 @@ def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Byte
                 used += found >> u64(56)
             bit += i64(used)
     mask = u64(table.size - 1)
-    for j in range(i, symbols.size):
+    while i < symbols.size:
         if bit > limit:
             return -1
-        entry = table[peek(buffer, bit) & mask]
-        symbols[j] = entry >> 4
-        bit += i64(entry & 15)
+        word, used = peek(buffer, bit), u64(0)
+        for j in range(i, min(i + 4, symbols.size)):
+            entry = u64(table[(word >> used) & mask])
+            symbols[j] = entry >> u64(4)
+            used += entry & u64(15)
+        bit += i64(used)
+        i += 4
     return (bit + 7) >> 3 if bit <= limit else -1
 
 
