@@ -8,6 +8,7 @@ from gossamer.kernels.bits import Bytes
 
 MAX_LENGTH = 12
 DEEPEST = 64  # more than any tree is deep: its weights grow at least as Fibonacci's numbers do, and end below 2^40
+MANY = 32  # symbols, for which sorting by digits is faster
 ENOUGH = 32  # times that the symbols occur over which an average is taken
 NEVER = 1 << 62  # heavier than anything that is still to be joined
 ALONE = np.array([0] + [(1 << 20) // n for n in range(1, 257)])  # 2^20 shared by so many
@@ -25,6 +26,13 @@ def _sorted_symbols(counts: Counts) -> Bytes:
         n += counts[symbol] > 0
         largest = max(largest, counts[symbol])
     symbols, others = symbols[:n], np.empty(n, np.uint8)
+    if n <= MANY:  # each goes behind those that come before it
+        for i in range(n):
+            place = 0
+            for j in range(n):
+                place += counts[symbols[j]] < counts[symbols[i]] + (j < i)
+            others[place] = symbols[i]
+        return others
     shift = 0
     while largest >> shift > 0:  # by the lowest eight bits of the counts, then by the next: each keeps the order
         starts = np.zeros(257, np.int64)

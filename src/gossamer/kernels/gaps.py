@@ -93,23 +93,50 @@ def write_rice(positions: Positions, r: int, out: Bytes, at: int) -> int:
 
 @njit(cache=True)
 def read_gamma(buffer: Bytes, bit: int, limit: int, width: int, positions: Positions) -> Any:
-    previous = -1
-    for i in range(positions.size):
-        gap, bit = get_gamma(buffer, bit)
-        previous += gap + 1
+    previous, i = -1, 0
+    while i < positions.size:
+        word, used = peek(buffer, bit), 0
+        length = trailing_zeros(word)
+        if length > 28:
+            gap, bit = get_gamma(buffer, bit)
+            previous += gap + 1
+            positions[i] = previous
+            i += 1
+        else:  # all gaps that are whole in the bits at hand: a look into the buffer takes longer than what it shows
+            while i < positions.size and used + 2 * length < 57:
+                previous += i64((word >> u64(length + 1)) & ((u64(1) << u64(length)) - u64(1))) + (1 << length)
+                positions[i] = previous
+                i += 1
+                word >>= u64(2 * length + 1)
+                used += 2 * length + 1
+                length = trailing_zeros(word)
+            bit += used
         if bit > limit or previous >= width:
             return -1
-        positions[i] = previous
     return bit
 
 
 @njit(cache=True)
 def read_rice(buffer: Bytes, bit: int, limit: int, width: int, r: int, positions: Positions) -> Any:
-    previous = -1
-    for i in range(positions.size):
-        gap, bit = get_rice(buffer, bit, limit, r)
-        previous += gap + 1
+    previous, i = -1, 0
+    while i < positions.size:
+        word, used = peek(buffer, bit), 0
+        zeros = trailing_zeros(word)
+        if zeros + r > 56:
+            gap, bit = get_rice(buffer, bit, limit, r)
+            previous += gap + 1
+            positions[i] = previous
+            i += 1
+        else:
+            while i < positions.size and used + zeros + r < 57:
+                low = (word >> u64(zeros + 1)) & ((u64(1) << u64(r)) - u64(1))
+                previous += (zeros << r) + i64(low) + 1
+                positions[i] = previous
+                i += 1
+                word >>= u64(zeros + r + 1)
+                used += zeros + r + 1
+                zeros = trailing_zeros(word)
+            bit += used
         if bit > limit or previous >= width:
             return -1
-        positions[i] = previous
     return bit
