@@ -198,7 +198,7 @@ def averages(counts):
 def number_lengths(counts):
     """Code lengths of symbols that are numbers: of two sets the one with which less is written in all."""
     plain = code_lengths(counts)
-    if np.count_nonzero(counts) < 2 or sum(counts) >= 2**15:
+    if np.count_nonzero(counts) < 2 or sum(counts) >= 2**14:
         return plain
     smooth = code_lengths(averages(counts))
     return smooth if coded_size(counts, smooth) < coded_size(counts, plain) else plain

@@ -25,7 +25,7 @@ from gossamer.kernels.gaps import get_gamma, put_gamma
 
 BEFORE_FIRST = 8
 BAD_TABLE = -3  # why symbols cannot be read
-FEW = 1 << 15  # symbols coded, for which an average may be worth its making
+FEW = 1 << 14  # symbols coded, for which an average may be worth its making
 AT_ONCE = 6  # symbols that one look into a table may show
 WORTH_SEVERAL = 4096  # symbols, for which such a table is worth its making
 TURNED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])  # the bits of a byte in reverse

@@ -104,11 +104,8 @@ class Codec:
 
         A frame has `frame_bytes` more.
         """
-        names, sizes = [], []
-        for name, given in self._rows(message).items():
-            names.append(name)
-            sizes.append(self._sizes(given))
-        return [dict(zip(names, row, strict=True)) for row in zip(*sizes, strict=True)]
+        sizes = {name: self._sizes(given) for name, given in self._rows(message).items()}
+        return [dict(zip(sizes, row, strict=True)) for row in zip(*sizes.values(), strict=True)]
 
     def encode(self, message: Message, sender: int, round: int) -> bytes:
         """The frame of a one-row message."""
@@ -185,11 +182,10 @@ class Codec:
             num_tags = 1 + part.spec.indexed + (coder.bucket > 0)
         else:
             return [self._plan(given, row).sizes for row in range(len(numbers))]
-        sizes = [Sizes(num_tags, *row) for row in found.tolist()]
-        for row, size in enumerate(sizes):
-            if size.values < 0:  # planned once more, to say what is wrong
-                sizes[row] = self._plan(given, row).sizes
-        return sizes
+        return [  # what may be wrong is planned once more, to say what it is
+            Sizes(num_tags, index_bytes, value_bytes) if value_bytes >= 0 else self._plan(given, row).sizes
+            for row, (index_bytes, value_bytes) in enumerate(found.tolist())
+        ]
 
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part
