@@ -56,7 +56,7 @@ def coded_bytes(counts: Counts, lengths: Bytes) -> int:
     low, high = _ends(counts)
     table_bits, symbol_bits = 0, 0
     if low < high:
-        for symbol in range(256):
+        for symbol in range(low, high + 1):
             symbol_bits += i64(lengths[symbol]) * counts[symbol]
         before, symbol = BEFORE_FIRST, low
         while symbol <= high:
@@ -73,8 +73,8 @@ def code_histogram(counts: Counts, of_numbers: bool) -> Any:
     lengths = np.empty(256, np.uint8)
     code_lengths(counts, lengths)
     num_bytes = coded_bytes(counts, lengths)
-    low, high = _ends(counts)
-    if of_numbers and low < high and counts.sum() < FEW:
+    if of_numbers and lengths.any() and counts.sum() < FEW:
+        low, high = _ends(counts)
         smoother = np.empty(256, np.uint8)
         code_lengths(averages(counts, low, high), smoother)
         fewer_bytes = coded_bytes(counts, smoother)

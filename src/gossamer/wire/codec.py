@@ -104,8 +104,13 @@ class Codec:
 
         A frame has `frame_bytes` more.
         """
-        sizes = {name: self._sizes(given) for name, given in self._rows(message).items()}
-        return [dict(zip(sizes, row, strict=True)) for row in zip(*sizes.values(), strict=True)]
+        rows: list[dict[str, Sizes]] = []
+        for name, given in self._rows(message).items():
+            sizes = self._sizes(given)
+            rows = rows or [{} for _ in sizes]
+            for row, size in zip(rows, sizes, strict=True):
+                row[name] = size
+        return rows
 
     def encode(self, message: Message, sender: int, round: int) -> bytes:
         """The frame of a one-row message."""
