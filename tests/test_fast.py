@@ -169,8 +169,27 @@ def test_steps_in_place_are_those_of_the_gradient(fast: bool) -> None:
     start, samples = quick.initial_model(0).repeat(2, 1), [np.arange(4), np.arange(4, 8)]
     losses, gradient = quick.gradient(start, samples, [0, 0])
     models = start.clone()
-    assert torch.equal(quick.descend(models, samples, 0.1), losses)
+    assert torch.equal(quick.descend(models, samples, [0, 0], 0.1), losses)
     torch.testing.assert_close(models, start - 0.1 * gradient, rtol=0, atol=1e-7)
+
+
+def test_what_is_random_in_preparing_images_belongs_to_the_node() -> None:
+    def noisy(x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn(x.shape)
+
+    experiment = Experiment(task=replace(task(GnLeNet()), prepare=noisy), nodes=5, rounds=2, batch_size=4, fast=True)
+    one, three = (gossamer.simulate(experiment, workers=workers).models for workers in (1, 3))
+    assert torch.equal(one, three)
+
+
+def test_targets_that_cross_entropy_leaves_out_are_left_out_by_fast_models_too() -> None:
+    plain = task(GnLeNet())
+    plain.train[1][::3] = -100
+    plain = plain.load()
+    x, samples = plain.initial_model(0)[None], np.arange(6)[None]
+    (loss, gradient), (fast_loss, fast) = (each.gradient(x, samples, [0]) for each in (plain, plain.quickened()))
+    torch.testing.assert_close(fast_loss, loss)
+    torch.testing.assert_close(fast, gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_only_chains_of_known_layers_are_done_by_hand() -> None:

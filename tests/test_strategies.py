@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import gossamer
 from gossamer import Experiment
@@ -81,8 +81,38 @@ def test_a_step_in_place_goes_down_the_gradients_of_rows(name: str) -> None:
     batches = np.arange(40)[:, None] + np.arange(8)
     losses, slopes = task.gradient(rows, batches, [0] * 40)
     expected = rows - 0.3 * slopes
-    torch.testing.assert_close(task.by("batched", nodes=70).descend(rows, batches, 0.3), losses)
+    torch.testing.assert_close(task.by("batched", nodes=70).descend(rows, batches, [0] * 70, 0.3), losses)
     torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_one_model_takes_many_together_take_too() -> None:
+    data = torch.randn(80, 6), torch.randn(80)
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(outputs.view(-1), targets.view(-1))  # outputs must lie in one piece
+
+    def score(outputs: Tensor, targets: Tensor) -> Tensor:
+        return -((outputs[:, 0] - targets) ** 2)
+
+    dense = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1))
+    bytes_as_classes = data[0], torch.arange(80, dtype=torch.uint8) % 4
+    for task in (
+        Supervised(dense, data, data, loss=loss, score=score),
+        Supervised(nn.Sequential(nn.Linear(6, 4)), bytes_as_classes, bytes_as_classes),
+    ):
+        slow, quick = task.load(), task.load().by("auto", nodes=8)
+        assert quick.strategy == "batched"
+        rows, batches = slow.initial_model(0).repeat(8, 1), np.arange(64).reshape(8, 8)
+        for one, other in zip(*(t.gradient(rows, batches, [0] * 8) for t in (slow, quick)), strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_targets_that_cross_entropy_leaves_out_are_taken_by_rows() -> None:
+    data = torch.randn(80, 6), torch.where(torch.arange(80) % 5 == 0, -100, torch.arange(80) % 4)
+    task = Supervised(nn.Sequential(nn.Linear(6, 4)), data, data).load()
+    assert task.by("auto", nodes=8).strategy == "rows"
+    with pytest.raises(ValueError, match="'batched' needs data that are tensors, with targets from 0 on"):
+        task.by("batched", nodes=8)
 
 
 @pytest.mark.parametrize("algorithm", [Dpsgd(), Jwins(), Choco(), RandomSampling(), LocalOnly()], ids=repr)

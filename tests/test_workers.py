@@ -1,9 +1,12 @@
 """Worker processes: who runs what, what they keep of it, and what becomes of them."""
 
+import gc
+import multiprocessing
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 
 import numpy as np
 import pytest
@@ -23,7 +26,9 @@ from gossamer.engines.testing import Piece
 from gossamer.engines.workers import WorkerError, Workers, forked
 from gossamer.experiment import Wire
 from gossamer.faults import Faults
+from gossamer.models import GnLeNet
 from gossamer.privacy import Privacy
+from gossamer.tasks import Supervised
 
 PATIENCE = 60.0  # seconds, for what takes a moment if all is well
 
@@ -107,6 +112,22 @@ def test_a_worker_that_dies_is_told_of_with_round_stage_and_what_it_was_at() -> 
         run_eight(die)
 
 
+def test_if_a_process_cannot_be_forked_those_before_it_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, start = [], multiprocessing.get_context("fork").Process.start
+
+    def fail_at_the_third(process: BaseProcess) -> None:
+        if len(begun) == 2:
+            raise BlockingIOError("no more processes")
+        start(process)
+        begun.append(process)
+
+    monkeypatch.setattr(multiprocessing.get_context("fork").Process, "start", fail_at_the_third)
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        forked(lambda stage, round, unit: None, 3)
+    assert [process.exitcode for process in begun] == [0, 0]
+    assert gc.get_freeze_count() == 0
+
+
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
     for experiment in (QUADRATIC, replace(QUADRATIC, nodes=4096, task=replace(QUADRATIC.task, dimension=2400))):
@@ -131,12 +152,18 @@ def test_every_piece_of_a_test_is_somebodys_and_units_of_them_are_few(num_pieces
     assert sorted(piece for unit in units for piece in shares.tests(unit)) == list(range(num_pieces))
 
 
+def images() -> Supervised:
+    data = torch.randn(210, 3, 16, 16, generator=torch.Generator().manual_seed(1)), torch.arange(210) % 10
+    return Supervised(lambda: GnLeNet().build((3, 16, 16), 10), data, data)
+
+
 BAD = Faults(drop=0.3, down=((2, 2, 3), (5, 4, 4)), late=((1, 2),))
 WANDERING = {case: of(case) for case in CASES} | {
     "choco that catches up": of("choco", faults=Faults(drop=0.3, down=((2, 2, 3),)), wire=Wire("encode")),
     "jwins with faults": of("jwins", faults=BAD),
     "push-sum with faults": of("sparse-push", faults=BAD),
     "private": of("jwins", privacy=Privacy(clip=1.0, noise=0.5)),
+    "fast with faults": of("jwins", faults=BAD, task=images(), fast=True, batch_size=4),
 }
 
 

@@ -144,7 +144,7 @@ def test_workers_that_find_other_data_are_refused(tmp_path: Path, monkeypatch: p
     table(tmp_path, 0.5)
     assert Ready.of(experiment).fingerprint() != ready.fingerprint()
     shares = Shares.of(ready, 1)
-    memory = Memory.on_disk(tmp_path)
+    memory = Memory.in_a_file(tmp_path)
     memory.zeros(1 << 20)
     with pytest.raises(WorkerError, match="found other data than this process"):
         spawned(text_of(experiment), ready, shares, memory)

@@ -20,6 +20,7 @@ from gossamer.engines.block import Block
 from gossamer.engines.host import codec_for, network_of
 from gossamer.experiment import Experiment, ExperimentError
 from gossamer.faults import Faults
+from gossamer.models import GnLeNet
 from gossamer.peers import arrivals, checkpoint, group, keys
 from gossamer.peers.calls import Beat
 from gossamer.peers.checkpoint import Saved
@@ -31,7 +32,7 @@ from gossamer.peers.logs import Log
 from gossamer.peers.mailbox import Mailbox, Verdict
 from gossamer.peers.node import Node, Waits
 from gossamer.peers.transport import Arrived, Settings
-from gossamer.tasks import Quadratic
+from gossamer.tasks import Quadratic, Supervised
 from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn
 from gossamer.wire import Listener, WireError
 
@@ -416,6 +417,16 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
             assert torch.equal(part.values, taker.listener.sums(3)[name])
     assert not taker._adopt(frame[:-1] + b"x", 2)
     assert not taker._adopt(frame, 1), "it says that node 2 made it"
+
+
+def test_a_whole_state_is_that_of_the_end_of_a_round_while_the_next_steps_are_taken() -> None:
+    data = torch.randn(70, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(70) % 10
+    task = Supervised(lambda: GnLeNet().build((3, 8, 8), 10), data, data)
+    node = lone_node(replace(QUADRATIC, task=task, algorithm=Jwins(), fast=True))
+    before, model = node.whole_state(), node.block.models().clone()
+    node.block.outgoing(0)  # in place: of fast models, steps are
+    assert not torch.equal(node.block.models(), model)
+    assert node.whole_state() == before
 
 
 def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:

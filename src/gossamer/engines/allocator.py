@@ -1,11 +1,15 @@
-"""Let the C library keep the memory that training frees.
+"""Let the C library keep the memory that training frees, and give back what was freed before.
 
 A step allocates and frees tensors of megabytes. By default glibc maps each anew and gives it back, and the kernel
 clears every page again. Kept memory makes a step of a small convolutional network 1.1 to 1.4 times as fast.
+
+Reading data, on the other hand, leaves free pages between those in use; every forked process would get its own of each
+that it writes to.
 """
 
 import ctypes
 import sys
+from collections.abc import Callable
 
 # Parameters of mallopt(3), and values for them.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -15,11 +19,25 @@ _GROW_BY = 64 << 20
 
 def keep_freed_memory() -> bool:
     """For this process, from now on; False where there is no such setting."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # not glibc
+    mallopt = _of_glibc("mallopt")
+    if mallopt is None:
         return False
     settings = ((_M_MMAP_THRESHOLD, _KEEP), (_M_TRIM_THRESHOLD, _KEEP), (_M_TOP_PAD, _GROW_BY))
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)
+
+
+def give_back_freed_memory() -> None:
+    """All that is free now; nothing where there is no such call."""
+    trim = _of_glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def _of_glibc(name: str) -> Callable[..., int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        found: Callable[..., int] = getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):  # not glibc
+        return None
+    return found

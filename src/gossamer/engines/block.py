@@ -95,11 +95,10 @@ class Block:
 
     def _step(self, step: int, round: Round) -> Tensor:
         """One local step; the losses (B,)."""
-        samples = self._minibatches(round.number, step)
+        samples, seeds = self._minibatches(round.number, step), self._seeds(round.number, step)
         if self._descends:
             assert isinstance(self.task, Supervised)
-            return self.task.descend(self.state.x, samples, round.learning_rate)
-        seeds = self._seeds(round.number, step)
+            return self.task.descend(self.state.x, samples, seeds, round.learning_rate)
         losses, gradient = self.task.gradient(self.models(), samples, seeds, self.buffers)
         self.state = self.algorithm.local_step(self.state, gradient, round)
         return losses

@@ -12,23 +12,28 @@ from torch import Tensor
 
 
 class Memory:
-    """Where tensors lie that processes see and write together: in memory, or one after the other in a file.
+    """Where tensors lie that processes see and write together: in memory, in a file each, or all in one file.
 
-    Anonymous memory, because /dev/shm is 64 MB in many containers and torch's own sharing takes a file descriptor a
-    tensor; forked processes have it in common. A file has no name, so it is gone when the processes are, whatever way
-    they end; and its room is taken at once, because a disk that is found full later kills the process that writes.
-    A process that was not forked is given the open file, asks for the same tensors in the same order, and finds them.
+    Anonymous memory, because /dev/shm is 64 MB in many containers; forked processes have it in common. Files have no
+    names, so they are gone when the tensors and the processes are, whatever way they end; and their room is taken at
+    once, because a disk that is found full later kills the process that writes. A process that was not forked is given
+    the one open file, asks for the same tensors in the same order, and finds them; that file is there as long as any of
+    them.
     """
 
-    def __init__(self, file: IO[bytes] | None = None, is_new: bool = True):
+    def __init__(self, file: IO[bytes] | None = None, is_new: bool = True, directory: Path | None = None):
         self.file = file
         self._is_new = is_new
+        self._directory = directory
         self._end = 0
 
     @classmethod
-    def on_disk(cls, directory: str | os.PathLike[str]) -> "Memory":
-        """In a new file."""
+    def in_a_file(cls, directory: str | os.PathLike[str]) -> "Memory":
         return cls(TemporaryFile(dir=Path(directory)))
+
+    @classmethod
+    def in_files(cls, directory: str | os.PathLike[str]) -> "Memory":
+        return cls(directory=Path(directory))
 
     def close(self) -> None:
         """Take no more; the tensors stay."""
@@ -46,6 +51,10 @@ class Memory:
         return tensor.copy_(row) if self._is_new else tensor
 
     def _mapped(self, num_bytes: int) -> mmap.mmap:
+        if self._directory is not None:
+            with TemporaryFile(dir=self._directory) as file:
+                _take_room(file, 0, num_bytes)
+                return mmap.mmap(file.fileno(), num_bytes)
         if self.file is None:
             return mmap.mmap(-1, num_bytes)
         start, pages = self._end, -(-num_bytes // mmap.ALLOCATIONGRANULARITY)

@@ -48,7 +48,7 @@ class Simulation:
         scratch: Path | None = None,
         start: Start | None = None,
     ):
-        """In so many processes; models and states in memory, or in a file of a scratch directory."""
+        """In so many processes; models and states in memory, or in files of a scratch directory."""
         if start not in (None, "fork", "spawn") or (start == "fork" and not hasattr(os, "fork")):
             raise ExperimentError(f'start must be "fork", where there is such a thing, or "spawn", {start!r} was given')
         self._workers: Workers | Here | None = None  # started with the first round, after a resume has set the state
@@ -82,7 +82,8 @@ class Simulation:
         """The board; of workers that are no copies of this process, all of it in a file that they are given."""
         directory = gettempdir() if scratch is None and self._text is not None else scratch
         try:
-            self._memory = Memory() if directory is None else Memory.on_disk(directory)
+            if directory is not None:
+                self._memory = Memory.in_files(directory) if self._text is None else Memory.in_a_file(directory)
             small = Memory() if self._text is None else self._memory
             return Board.of(self.experiment, self.task, len(self._ready.pieces), self._memory, small)
         except OSError as error:

@@ -76,7 +76,7 @@ def _start(memory: Memory) -> Worker:
             [sys.executable, "-P", "-m", "gossamer.engines.spawned", str(board)],
             stdin=there.fileno(),
             pass_fds=[board],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(str(path) or os.getcwd() for path in sys.path)},
             process_group=0,  # Ctrl-C reaches the whole group of a terminal; the parent decides
         )
     except BaseException:

@@ -7,6 +7,7 @@ go through the pipes.
 """
 
 import atexit
+import gc
 import json
 import multiprocessing
 import os
@@ -24,7 +25,7 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from gossamer.engines.allocator import keep_freed_memory
+from gossamer.engines.allocator import give_back_freed_memory, keep_freed_memory
 from gossamer.engines.block import NodeError
 
 Run = Callable[[str, int, int], None]
@@ -154,13 +155,26 @@ def forked(run: Run, number: int) -> list[Worker]:
     """So many copies of this process."""
     context = multiprocessing.get_context("fork")
     workers: list[Worker] = []
-    for _ in range(number):
-        here, there = context.Pipe()
-        inherited = [*(worker.connection for worker in workers), here]
-        process = context.Process(target=_become_worker, args=(run, there, inherited), daemon=True)
-        process.start()
-        there.close()
-        workers.append(Worker(process, here))
+    gc.collect()
+    gc.freeze()  # the copies share what is not written to, and collecting garbage writes to every object
+    give_back_freed_memory()
+    try:
+        for _ in range(number):
+            here, there = context.Pipe()
+            inherited = [*(worker.connection for worker in workers), here]
+            process = context.Process(target=_become_worker, args=(run, there, inherited), daemon=True)
+            with there:
+                try:
+                    process.start()
+                except BaseException:
+                    here.close()
+                    raise
+            workers.append(Worker(process, here))
+    except BaseException:
+        end(workers)
+        raise
+    finally:
+        gc.unfreeze()
     return workers
 
 

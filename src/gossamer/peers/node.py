@@ -309,14 +309,15 @@ class Node:
     # What is kept.
 
     def tensors(self) -> dict[str, Tensor]:
-        """The whole state of the node, without what it knows of others: they can tell it again."""
+        """A copy of the node's whole state, without what it knows of others: they can tell it again. Transports read it
+        while the next steps are taken, some of them in place."""
         width = self.block.models().shape[-1]
         sums = {
             name: self.listener.sums(self.me).get(name, torch.zeros(1, width if spec.width is None else spec.width))
             for name, spec in self.experiment.algorithm.parts.items()
             if spec.running
         }
-        state = dict(tensors_of(self.block.state))
+        state = {name: tensor.clone() for name, tensor in tensors_of(self.block.state)}
         return {**state, "buffers": self.block.buffers.clone(), **{SUMS + name: t for name, t in sums.items()}}
 
     def restore(self, tensors: dict[str, Tensor], round: int) -> None:

@@ -108,8 +108,14 @@ def _read(source: Source, label_key: str, label_bytes: int, label_at: int, num_c
 
     *training, test = found.layout.files
     pairs = [read(name) for name in training]
-    train = torch.cat([images for images, _ in pairs]), torch.cat([labels for _, labels in pairs])
-    return Arrays(train, read(test), (3, 32, 32), num_classes)
+    labels = torch.cat([labels for _, labels in pairs])
+    images = torch.empty(len(labels), 3, 32, 32, dtype=torch.uint8)
+    end = 0
+    while pairs:
+        part = pairs.pop(0)[0]  # and let go of it, so that they are not all there twice
+        start, end = end, end + len(part)
+        images[start:end] = part
+    return Arrays((images, labels), read(test), (3, 32, 32), num_classes)
 
 
 def _read_python(path: Path, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

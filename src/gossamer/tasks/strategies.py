@@ -165,21 +165,23 @@ def _through_chain(
 def _loss(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The losses of the rows, and their derivatives by the outputs (B, ..., b), of which every column is a sample's."""
     if loss is nn.functional.cross_entropy and targets.ndim == 2 and not targets.is_floating_point():
-        at = targets[:, None]
+        at = targets.long()[:, None]
         slope = outputs.log_softmax(1)
         losses = slope.gather(1, at).mean((1, 2)).neg_()
         slope.exp_().scatter_add_(1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
         return losses, slope.div_(targets.shape[1])
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
-        losses = torch.vmap(loss)(leaf.movedim(-1, 1), targets)
+        losses = torch.vmap(loss)(leaf.movedim(-1, 1).contiguous(), targets)
         return losses.detach(), torch.autograd.grad(losses.sum(), leaf)[0]
 
 
 def loss_of_one(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of one model's outputs, and its derivatives by them."""
-    losses, slopes = _loss(loss, outputs.movedim(0, -1)[None], targets[None])
-    return losses[0], slopes[0].movedim(-1, 0)
+    with torch.enable_grad():
+        leaf = outputs.detach().requires_grad_()
+        found = loss(leaf, targets)
+        return found.detach(), torch.autograd.grad(found, leaf)[0]
 
 
 def _mapped(

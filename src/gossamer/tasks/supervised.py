@@ -20,7 +20,8 @@ from gossamer.rng import permutation, philox
 from gossamer.tasks import strategies
 
 Data = tuple[Tensor, Tensor] | Dataset[Any]
-_EVALUATION_BATCH = 250  # larger ones are no faster, and of images they take memory: 1000 as much again as the rest
+_EVALUATION_BATCH = 50, 250  # samples at a time: of large ones fewer, what is computed of them should stay in the cache
+_EVALUATION_NUMBERS = 1 << 17  # of their inputs, between these limits
 
 
 def correct(output: Tensor, target: Tensor) -> Tensor:
@@ -89,7 +90,8 @@ class Supervised:
         """The same task with a strategy for gradients; ValueError if it does not suit the model."""
         if not self._is_plain:
             if strategy not in ("auto", "rows"):
-                raise ValueError(f'{strategy!r} needs data that are tensors, not augmented, on the CPU; take "rows"')
+                needs = "data that are tensors, with targets from 0 on, not augmented, on the CPU"
+                raise ValueError(f'{strategy!r} needs {needs}; take "rows"')
             return replace(self, strategy="rows", chunk=1)
         inputs, _ = self._fetch(self.train, np.arange(1))
         if strategy == "auto":
@@ -98,9 +100,11 @@ class Supervised:
             raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
         return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
 
-    @property
+    @cached_property
     def _is_plain(self) -> bool:
-        return self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
+        """Can minibatches be had and taken together? Targets below 0 are what cross-entropy leaves out."""
+        tensors = self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
+        return tensors and (self.labels is None or self.labels.min() >= 0)
 
     def quickened(self) -> "Supervised":
         """The same task with `fast` layers, compiled before any process is forked."""
@@ -111,20 +115,22 @@ class Supervised:
         """Is `descend` better than `gradient`?"""
         return self.strategy == "batched" or (self._chain is not None and self._is_plain)
 
-    def descend(self, models: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+    def descend(self, models: Tensor, samples: Samples, seeds: Sequence[int], learning_rate: float) -> Tensor:
         """Take a step of gradient descent in place, the losses (B,)."""
         if self.strategy == "rows":
-            return self._descend_by_rows(models, samples, learning_rate)
+            return self._descend_by_rows(models, samples, seeds, learning_rate)
         losses = []
         for start in range(0, len(models), self.chunk):
             rows = slice(start, start + self.chunk)
+            _seed_all(seeds[start], self.train)
             inputs, targets = self._fetch(self.train, samples[rows])
             losses.append(self._together.descend(models[rows], inputs, targets, learning_rate))
         return torch.cat(losses)
 
-    def _descend_by_rows(self, models: Tensor, samples: Samples, learning_rate: float) -> Tensor:
+    def _descend_by_rows(self, models: Tensor, samples: Samples, seeds: Sequence[int], learning_rate: float) -> Tensor:
         losses, gradient = torch.zeros(len(models)), torch.empty(models.shape[1])
-        for row, batch in enumerate(samples):
+        for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
+            _seed_all(seed, self.train)
             inputs, targets = self._fetch(self.train, batch)
             losses[row] = self._differentiate(models[row], self.buffers, inputs, targets, gradient)
             models[row].sub_(gradient, alpha=learning_rate)
@@ -222,7 +228,7 @@ class Supervised:
         if not self.module.training:  # saying so to every layer takes as long as a layer
             self.module.train()
         if self.strategy != "rows":
-            return self._gradient_in_chunks(models, samples)
+            return self._gradient_in_chunks(models, samples, seeds)
         models = models.to(self.device)  # on the CPU this is no copy, nor are those below
         kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
         gradients = torch.empty_like(models)
@@ -240,7 +246,8 @@ class Supervised:
     ) -> Tensor | float:
         """The loss of a model on a minibatch; its gradient goes into `out`."""
         if self._chain is not None:
-            classes = targets if self.loss is nn.functional.cross_entropy and targets.dtype == torch.int64 else None
+            plain = self._is_plain and self.loss is nn.functional.cross_entropy and targets.dtype == torch.int64
+            classes = targets if plain else None
             found = self._chain.gradient(
                 model, inputs, lambda x: strategies.loss_of_one(self.loss, x, targets), out, classes
             )
@@ -252,10 +259,11 @@ class Supervised:
         torch.cat([slope.reshape(-1) for slope in slopes], out=out)
         return loss.detach()
 
-    def _gradient_in_chunks(self, models: Tensor, samples: Samples) -> tuple[Tensor, Tensor]:
+    def _gradient_in_chunks(self, models: Tensor, samples: Samples, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
         losses, gradients = [], []
         for start in range(0, len(models), self.chunk):
             rows = slice(start, start + self.chunk)
+            _seed_all(seeds[start], self.train)  # what is random in `prepare` is of a chunk, whose nodes are fixed
             inputs, targets = self._fetch(self.train, samples[rows])
             loss, gradient = self._together.gradients(models[rows], inputs, targets)
             losses.append(loss)
@@ -265,15 +273,22 @@ class Supervised:
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
         self.module.eval()
         self._bind(model.to(self.device), (self.buffers if buffers is None else buffers).to(self.device))
+        size = self._evaluation_batch
         _seed_all(0, self.test)
         loss = score = 0.0
         with torch.no_grad():
-            for start in range(0, len(samples), _EVALUATION_BATCH):
-                inputs, targets = self._fetch(self.test, samples[start : start + _EVALUATION_BATCH])
+            for start in range(0, len(samples), size):
+                inputs, targets = self._fetch(self.test, samples[start : start + size])
                 output = self.module(inputs)
                 loss += self.loss(output, targets).item() * len(targets)
                 score += self.score(output, targets).sum().item()
         return loss / len(samples), score / len(samples)
+
+    @cached_property
+    def _evaluation_batch(self) -> int:
+        least, most = _EVALUATION_BATCH
+        inputs, _ = self._fetch(self.test, np.arange(1))
+        return min(max(_EVALUATION_NUMBERS // inputs.numel(), least), most)
 
     def _bind(self, model: Tensor, buffers: Tensor) -> None:
         """Make the module's parameters and its buffers views of these rows: nothing is copied."""
