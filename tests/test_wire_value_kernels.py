@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import wire_twins as twins
-from gossamer.kernels import bits, code_lengths, floats, huffman, symbols
+from gossamer.kernels import bits, code_lengths, floats, huffman, lanes, symbols
 from gossamer.kernels import levels as kernels
 from gossamer.kernels.bits import PADDING
 from test_wire_kernels import few, masks, padded, seeds, written
@@ -24,8 +24,34 @@ def histograms(draw):
     return counts
 
 
+def _spread_out(numbers):
+    """Counts of 256 symbols, these among them at either end and evenly between."""
+    counts = np.zeros(256, np.int64)
+    counts[np.linspace(0, 255, len(numbers)).astype(int)] = numbers
+    return counts
+
+
+def _fibonacci(number):
+    found = [1, 1]
+    while len(found) < number:
+        found.append(found[-1] + found[-2])
+    return _spread_out(found)
+
+
+# Huffman's own tree of these is deeper than a code may be long, the first but by a little.
+DEEP = [_fibonacci(14), _fibonacci(20), _fibonacci(40), _spread_out([min(2**i, 2**31) for i in range(256)])]
+DEEP += [_spread_out([1] * 255 + [2**31 - 1])]
+
+
+def deep(test):
+    for counts in DEEP:
+        test = example(counts.copy(), *([False] if "of_numbers" in test.__code__.co_varnames else []))(test)
+    return test
+
+
 @few
 @given(histograms(), st.booleans())
+@deep
 def test_huffman_codes_and_tables_are_those_of_the_twin(counts, of_numbers):
     lengths, num_bytes = huffman.code_histogram(counts, of_numbers)
     assert lengths.tolist() == (twins.number_lengths if of_numbers else twins.code_lengths)(counts)
@@ -42,6 +68,7 @@ def test_huffman_codes_and_tables_are_those_of_the_twin(counts, of_numbers):
 
 @few
 @given(histograms())
+@deep
 def test_codes_are_a_full_set_and_as_short_as_huffman_s_where_those_are_short_enough(counts):
     lengths = np.empty(256, np.uint8)
     code_lengths.code_lengths(counts, lengths)
@@ -108,6 +135,29 @@ def test_no_table_is_taken_whose_codes_are_not_a_full_set(data):
         assert sum(2.0 ** -int(length) for length in lengths if length) == 1
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "runs"),
+    [
+        (2, 4, [(0, 1), (1, 2)]),  # the lowest symbol has no code,
+        (3, 5, [(1, 2), (0, 1)]),  # or the highest
+        (3, 4, [(1, 3)]),  # too many symbols
+        (254, 255, [(1, 600)]),
+        (3, 5, [(1, 3)]),  # more codes than there is room for
+        (3, 4, [(2, 2)]),  # fewer
+        (0, 1, [(13, 2)]),  # longer than allowed
+    ],
+)
+def test_a_table_that_could_not_have_been_written_is_refused(low, high, runs):
+    told = [bit for length, run in runs for bit in [1, *twins.number_bits(length, 4), *twins.gamma(run - 1)]]
+    data = bytes([low, high]) + twins.to_bytes(told)
+    assert huffman.read_table(padded(data), 0, len(data), np.empty(256, np.uint8)) == (-1, -1)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x05", b"\x05\x04"])
+def test_a_table_without_a_range_of_symbols_is_refused(data):
+    assert huffman.read_table(padded(data), 0, len(data), np.empty(256, np.uint8)) == (-1, -1)
+
+
 @few
 @given(masks(), seeds, st.sampled_from([16, 32]))
 def test_floats_split_into_symbols_and_rests(mask, seed, num_bits):
@@ -134,7 +184,8 @@ def test_symbols_are_taken_in_each_way_from_under_a_mask(mask, seed, dtype, shif
     numbers = np.random.default_rng(seed).integers(0, 2**16, mask.size, dtype=dtype)
     expected = (numbers[mask == 1] >> shift & 255).astype(np.uint8)
     words, count = bits.pack(mask), expected.size
-    for take in (symbols._take_many, lambda *given: symbols._take_few(*given[:3], count, given[3])):
+    ways = [lambda *given: symbols._take_few(*given[:3], count, given[3])]
+    for take in [symbols._take_many, *ways] if lanes.COMPILES else ways:
         found = np.full(count + 65, 7, np.uint8)
         take(numbers, words, shift, found)
         np.testing.assert_array_equal(found[:count], expected)

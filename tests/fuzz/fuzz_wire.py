@@ -7,8 +7,9 @@
 An input's first byte chooses a codec, its second says whether the others are a payload, which gets a right header and
 checksum so that what is behind them is reached (0; with 1, of a newer minor version), or a frame as it is (2 and up).
 
-With NUMBA_DISABLE_JIT=1 the kernels run as plain Python, in which every access to memory is checked and every branch is
-seen by atheris; compiled they are fast, and a wild access may go unseen. `--seconds` and the tests use the first way.
+With NUMBA_DISABLE_JIT=1 the kernels run as plain Python, in which access behind the end of memory is refused and every
+branch is seen by atheris; compiled they are fast, and a wild access may go unseen. `--seconds` and the tests use the
+first way.
 """
 
 import argparse
@@ -36,6 +37,7 @@ else:
 np.seterr(over="ignore")  # kernels count on whole numbers that wrap around, of which plain Python would warn
 
 from gossamer.core import Part, PartSpec, Quantized  # noqa: E402
+from gossamer.kernels import huffman, symbols  # noqa: E402
 from gossamer.rng import philox  # noqa: E402
 from gossamer.wire import frame as frames  # noqa: E402
 
@@ -103,6 +105,7 @@ if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # numba has no plain form of the
     for name, module in list(sys.modules.items()):
         if name.startswith("gossamer.kernels."):
             vars(module).update({known: INSTRUCTIONS[known] for known in INSTRUCTIONS if hasattr(module, known)})
+    huffman.WORTH_SEVERAL, symbols.PIECE = 200, 64  # so that what many symbols go through is reached by fewer
 
 CORPUS = Path(__file__).parent / "corpus"
 RUN = 0x0123456789ABCDEF

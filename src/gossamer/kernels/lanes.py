@@ -12,10 +12,8 @@ from numba.extending import intrinsic
 
 from gossamer.kernels.bits import pointer_to
 
-_FIRST_LLVM = 20, 0, 0  # that makes one instruction of it
-COMPRESSES = binding.llvm_version_info >= _FIRST_LLVM and bool(
-    binding.get_host_cpu_features().get("avx512vbmi2", False)
-)
+COMPILES = binding.llvm_version_info >= (20, 0, 0)  # and makes one instruction of it where there is one
+COMPRESSES = COMPILES and bool(binding.get_host_cpu_features().get("avx512vbmi2", False))
 
 LANES = 64
 _bytes = ir.VectorType(ir.IntType(8), LANES)
