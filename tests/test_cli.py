@@ -404,6 +404,7 @@ def test_help_and_init_do_not_wait_for_torch(tmp_path: Path) -> None:
 def test_ctrl_c_while_modules_are_imported_is_one_sentence(tmp_path: Path) -> None:
     program = """
 import builtins, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has its children ignore it
 from gossamer.cli import main
 imported = builtins.__import__
 def interrupted(name, *rest):
