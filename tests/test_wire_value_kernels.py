@@ -43,15 +43,20 @@ DEEP = [_fibonacci(14), _fibonacci(20), _fibonacci(40), _spread_out([min(2**i, 2
 DEEP += [_spread_out([1] * 255 + [2**31 - 1])]
 
 
-def deep(test):
-    for counts in DEEP:
-        test = example(counts.copy(), *([False] if "of_numbers" in test.__code__.co_varnames else []))(test)
-    return test
+def deep(*more):
+    """Each of them as an example, with what else the test takes."""
+
+    def given_too(test):
+        for counts in DEEP:
+            test = example(counts, *more)(test)
+        return test
+
+    return given_too
 
 
 @few
 @given(histograms(), st.booleans())
-@deep
+@deep(False)
 def test_huffman_codes_and_tables_are_those_of_the_twin(counts, of_numbers):
     lengths, num_bytes = huffman.code_histogram(counts, of_numbers)
     assert lengths.tolist() == (twins.number_lengths if of_numbers else twins.code_lengths)(counts)
@@ -68,7 +73,7 @@ def test_huffman_codes_and_tables_are_those_of_the_twin(counts, of_numbers):
 
 @few
 @given(histograms())
-@deep
+@deep()
 def test_codes_are_a_full_set_and_as_short_as_huffman_s_where_those_are_short_enough(counts):
     lengths = np.empty(256, np.uint8)
     code_lengths.code_lengths(counts, lengths)
