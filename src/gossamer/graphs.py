@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from gossamer.rng import permutation
 
@@ -29,9 +27,23 @@ def ring(order: NDArray[np.int64]) -> Links:
 
 def connected(links: Links, nodes: int, directed: bool = False) -> bool:
     """Does every node reach every other?"""
-    graph = csr_array((np.ones(len(links)), (links[:, 0], links[:, 1])), shape=(nodes, nodes))
-    connection = "strong" if directed else "weak"
-    return bool(connected_components(graph, connection=connection, return_labels=False) == 1)
+    back = links[:, ::-1]
+    if directed:
+        return _reaches_all(links, nodes) and _reaches_all(back, nodes)
+    return _reaches_all(np.concatenate([links, back]), nodes)
+
+
+def _reaches_all(links: Links, nodes: int) -> bool:
+    """Are there ways along the links from the first node to all others?"""
+    links = links[np.argsort(links[:, 0])]
+    starts, receivers = np.searchsorted(links[:, 0], np.arange(nodes + 1)).tolist(), links[:, 1].tolist()
+    reached, at = {0}, [0]
+    while at:
+        node = at.pop()
+        new = set(receivers[starts[node] : starts[node + 1]]) - reached
+        reached |= new
+        at.extend(new)
+    return len(reached) == nodes
 
 
 def first_connected(draw: Callable[[], Links], nodes: int, what: str, advice: str) -> Links:

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.linalg import norm
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array
-from scipy.sparse.csgraph import connected_components
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh, svds
 
-from gossamer.graphs import Links
-from gossamer.rng import philox
+from gossamer.graphs import Links, connected, pairs
 
+if TYPE_CHECKING:
+    from gossamer.spectrum import Spectrum
+
+MANY = 500  # nodes: above, spectra are found by iteration
 TOLERANCE = 1e-12  # of what counts as symmetric and as summing to 1
 
 
@@ -60,76 +60,69 @@ class Mixing:
         return np.bincount(self.senders, minlength=self.nodes) - 1
 
     @cached_property
-    def _matrix(self) -> csr_array:
-        return csr_array((self.weights, self.senders, self.indptr), shape=(self.nodes, self.nodes))
+    def receivers(self) -> NDArray[np.int64]:
+        """(nnz,): whose weight each is."""
+        return np.repeat(np.arange(self.nodes), np.diff(self.indptr))
 
     def dense(self) -> NDArray[np.float64]:
         """(n, n)."""
-        dense: NDArray[np.float64] = self._matrix.toarray()
+        dense = np.zeros((self.nodes, self.nodes))
+        dense[self.receivers, self.senders] = self.weights
         return dense
 
     @cached_property
     def symmetric(self) -> bool:
-        return bool(abs(self._matrix - self._matrix.T).max() <= TOLERANCE)
+        transposed = np.lexsort((self.receivers, self.senders))  # by sender, and those of a sender by receiver
+        same = (self.senders[transposed] == self.receivers) & (self.receivers[transposed] == self.senders)
+        return bool(same.all() and np.abs(self.weights[transposed] - self.weights).max() <= TOLERANCE)
 
     @cached_property
     def row_stochastic(self) -> bool:
         """Do the weights at every receiver sum to 1?"""
-        return bool(np.abs(self._matrix.sum(axis=1) - 1).max() <= TOLERANCE)
+        return self._are_one(self.receivers)
 
     @cached_property
     def column_stochastic(self) -> bool:
         """Do the weights of every sender sum to 1?"""
-        return bool(np.abs(self._matrix.sum(axis=0) - 1).max() <= TOLERANCE)
+        return self._are_one(self.senders)
+
+    def _are_one(self, whose: NDArray[np.int64]) -> bool:
+        sums = np.bincount(whose, self.weights, minlength=self.nodes)
+        return bool(np.abs(sums - 1).max() <= TOLERANCE)
 
     def strongly_connected(self) -> bool:
         """Does what any node sends reach every other, sooner or later?"""
-        return bool(connected_components(self._matrix, connection="strong", return_labels=False) == 1)
+        return connected(pairs(self.senders, self.receivers), self.nodes, directed=True)
 
     def largest_move(self) -> float:
         """The spectral norm of I - W: how far an exchange can move the nodes' models, against their distances."""
-        away = eye_array(self.nodes, format="csr") - self._matrix
-        return float(svds(away, k=1, return_singular_vectors=False)[0] if self.nodes > 500 else norm(away.toarray(), 2))
+        if self.nodes > MANY:
+            return self._many().largest_move()
+        return float(np.linalg.norm(np.eye(self.nodes) - self.dense(), 2))
 
     def smallest_eigenvalue(self) -> float:
         """Of symmetric weights."""
         assert self.symmetric
-        if self.nodes > 500:
-            return float(eigsh(self._matrix, k=1, which="SA", return_eigenvectors=False)[0])
+        if self.nodes > MANY:
+            return self._many().smallest_eigenvalue()
         return float(np.linalg.eigvalsh(self.dense())[0])
 
     def spectral_gap(self) -> float:
         """1 - the second largest magnitude of an eigenvalue: how fast gossip forgets where it started."""
         assert self.row_stochastic or self.column_stochastic
-        n = self.nodes
+        if self.nodes > MANY:
+            magnitude = self._many().second_magnitude(self.symmetric)
+            if magnitude is not None:
+                return 1 - magnitude
         # Subtracting 1/n everywhere sends the eigenvalue 1 of a stochastic matrix to 0 and leaves the others.
-        if n > 500:
-            try:
-                return 1 - self._second_magnitude()
-            except ArpackError:
-                pass  # it did not converge; the dense solver is slow but certain
-        deflated = self.dense() - 1 / n
+        deflated = self.dense() - 1 / self.nodes
         values = np.linalg.eigvalsh(deflated) if self.symmetric else np.linalg.eigvals(deflated)
         return float(1 - np.abs(values).max())
 
-    def _second_magnitude(self) -> float:
-        """The same without a dense matrix."""
-        n, matrix = self.nodes, self._matrix
-        options = {
-            "k": 1,
-            "ncv": 100,
-            "v0": philox(0, "spectral gap").random_raw(n) * 2.0**-64 - 0.5,
-            "return_eigenvectors": False,
-        }
-        once = LinearOperator((n, n), lambda x: matrix @ x - x.mean(), dtype=np.float64)
-        if self.symmetric:
-            return float(np.abs(eigsh(once, **options)[0]))
-        if abs(matrix @ matrix.T - matrix.T @ matrix).max() <= TOLERANCE:
-            # Normal, as a directed ring's, whose eigenvalues are too alike in magnitude to be told apart by iteration;
-            # those of W'W are the magnitudes squared.
-            squared = LinearOperator((n, n), lambda x: matrix.T @ (matrix @ x) - x.mean(), dtype=np.float64)
-            return float(np.sqrt(eigsh(squared, **options)[0]))
-        return float(np.abs(eigs(once, maxiter=200, **options)[0]))
+    def _many(self) -> "Spectrum":
+        from gossamer.spectrum import Spectrum  # SciPy takes 20 MB and a quarter of a second, and few runs need it
+
+        return Spectrum(self.weights, self.senders, self.indptr)
 
 
 def _entries(edges: Links, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pywt
-import scipy.fft
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -80,10 +79,14 @@ class Fourier(LinearTransform):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        return _each_row(scipy.fft.dct, x)
+        from scipy.fft import dct  # here, since it takes a quarter of a second to load, and few runs need it
+
+        return _each_row(dct, x)
 
     def inverse(self, x: Tensor) -> Tensor:
-        return _each_row(scipy.fft.idct, x)
+        from scipy.fft import idct
+
+        return _each_row(idct, x)
 
 
 TRANSFORMS: dict[str, type[LinearTransform]] = {"identity": Identity, "wavelet": Wavelet, "fourier": Fourier}
