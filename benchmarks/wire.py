@@ -163,7 +163,7 @@ def measure(
     block = {"x": rows_of(part, [0] * num_rows)}
     rows = [row_of(block, row) for row in range(num_rows)]  # the same memory
     frame = codec.encode(message, 0, 0)
-    sizes = codec.num_bytes(message)[0]["x"]
+    sizes = codec.num_bytes(message)["x"]
     given = codec._rows(message)["x"]
     assert given.marks is not None
     marks, coding, numbers = given.marks[0], given.part, part.values[0].numpy()
@@ -202,8 +202,8 @@ def measure(
         "case": case,
         "kept": kept,
         "index_coding": index_coding,
-        "index_bits": round(8 * sizes.indices / num_sent, 4),
-        "value_bits": round(8 * sizes.values / num_sent, 4),
+        "index_bits": round(8 * int(sizes.indices[0]) / num_sent, 4),
+        "value_bits": round(8 * int(sizes.values[0]) / num_sent, 4),
         "encode_indices_per_second": round(num_sent / seconds["write_indices"]),
         "decode_indices_per_second": round(num_sent / seconds["read_indices"]),
         "encode_megabytes_per_second": round(4e-6 * num_sent / seconds["write_values"], 1),

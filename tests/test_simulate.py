@@ -175,7 +175,7 @@ def test_the_range_coder_knows_layers_and_bands() -> None:
         codec_for(replace(experiment, wire=Wire(index_coding=coding)), Digits().load()).num_bytes(message)
         for coding in ("auto", "range")
     ]
-    assert sizes[1][0]["coefficients"].indices <= sizes[0][0]["coefficients"].indices
+    assert sizes[1]["coefficients"].indices <= sizes[0]["coefficients"].indices
 
 
 @pytest.mark.parametrize(

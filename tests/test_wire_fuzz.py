@@ -72,23 +72,52 @@ def test_no_kernel_reads_or_writes_outside_of_its_buffers():
     assert "nothing but WireError otherwise" in run.stdout
 
 
+COUNT_KERNELS = """
+import numba, sys
+def loaded():
+    return {name: len(value.signatures) for module in KERNELS for name, value in vars(sys.modules[module]).items()
+            if isinstance(value, numba.core.dispatcher.Dispatcher)}
+"""
+
+
+def assert_runs(script: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", COUNT_KERNELS + script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_nothing_is_compiled_once_the_codec_is_warm():
     """Workers fork from a warm process; a kernel compiled in each of them would cost seconds."""
-    script = """
-import numba, sys
+    assert_runs("""
 from gossamer import wire
 wire.warm()
-kernels = [value for name, module in sys.modules.items() if name.startswith("gossamer.kernels.")
-           for value in vars(module).values() if isinstance(value, numba.core.dispatcher.Dispatcher)]
-before = [len(kernel.signatures) for kernel in kernels]
+KERNELS = [name for name in sys.modules if name.startswith("gossamer.kernels.")]
+before = loaded()
 sys.path.insert(0, "tests")
 from fuzz import fuzz_wire
 for data in fuzz_wire.corpus().values():
     assert fuzz_wire.one_input(data) is not None
-assert before == [len(kernel.signatures) for kernel in kernels], "a kernel was compiled"
-"""
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+assert before == loaded(), "a kernel was compiled"
+""")
+
+
+def test_a_run_loads_all_that_its_messages_need_beforehand_and_not_everything():
+    assert_runs("""
+from gossamer import algorithms as a
+from gossamer.engines.simulate import Simulation
+from gossamer.experiment import Experiment, Wire
+KERNELS = ["gossamer.kernels." + name for name in ("bits", "floats", "gaps", "indices", "levels", "ranges", "sizes")]
+for mode in ("count", "encode"):
+    for algorithm in (a.Jwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Silk(), a.QuantSgp()):
+        experiment = Experiment(nodes=6, rounds=1, algorithm=algorithm, wire=Wire(mode=mode))
+        with Simulation(experiment, workers=1) as simulation:
+            simulation._workers = simulation._start()
+            before = loaded()
+            simulation.step()
+            assert before == loaded(), f"{algorithm} in mode {mode} loaded a kernel: {before} {loaded()}"
+    assert mode == "encode" or not any(n for name, n in loaded().items() if name.startswith(("write", "read")))
+""")
 
 
 def test_nothing_from_outside_is_unpickled_or_evaluated():

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
@@ -48,7 +49,8 @@ def message_bytes(name: str, module: nn.Module, nodes: int) -> float:
     for number in range(_ROUNDS):
         round = Round(number, 0.1, Streams(0, range(_ROWS), number), 10**6, 1, layer_sizes=sizes)
         message, _ = algorithm.send(algorithm.local_step(state, gradient, round), round)
-        lengths += [codec.frame_bytes + sum(p.total for p in parts.values()) for parts in codec.num_bytes(message)]
+        parts = [part.total for part in codec.num_bytes(message).values()]
+        lengths += (codec.frame_bytes + np.sum(parts, axis=0)).tolist()
         if max(lengths) < 1.05 * min(lengths):
             break  # how much is sent is not drawn, so that more messages would tell nothing new
     return sum(lengths) / len(lengths)

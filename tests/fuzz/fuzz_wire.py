@@ -159,7 +159,7 @@ def one_input(data):
         return None
     frame = codec.encode(message, sender, round)
     assert same(codec.decode(frame)[2], message), "a message changed when it was encoded again"
-    assert len(frame) == codec.frame_bytes + sum(sizes.total for sizes in codec.num_bytes(message)[0].values())
+    assert len(frame) == codec.frame_bytes + sum(sizes.total[0] for sizes in codec.num_bytes(message).values())
     return message
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gossamer import wire
 from gossamer.core import Message, Part, PartSpec, State, Task, chosen, row_of
+from gossamer.engines.allocator import give_back_freed_memory
 from gossamer.engines.block import Block
 from gossamer.engines.board import Board
 from gossamer.engines.inbox import BlockInbox, Edges
@@ -67,6 +68,8 @@ class Hosts:
                 self._test(place)
         else:
             self._blocks[unit].run(stage, round)
+        if stage == "show":
+            give_back_freed_memory()  # to test takes other memory than to train
 
     def _test(self, place: int) -> None:
         """A model that lies on the board, whoever's node it is."""
@@ -143,10 +146,10 @@ class BlockHost:
         return torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, round)[self.rows])[:, None]
 
     def _count(self, message: Message) -> None:
-        sizes = [list(parts.values()) for parts in self.codecs.messages.num_bytes(message)]
-        self.board.num_bytes[self.rows] = torch.tensor(sizes, dtype=torch.int64).view(len(self.nodes), -1, 3)
-        full = self.codecs.full.num_bytes({"x": Part(self.block.before_send)})
-        self.board.full_bytes[self.rows] = torch.tensor([parts["x"].total for parts in full])
+        for place, sizes in enumerate(self.codecs.messages.num_bytes(message).values()):
+            self.board.num_bytes[self.rows, place] = torch.from_numpy(np.stack(sizes, axis=1))
+        full = self.codecs.full.num_bytes({"x": Part(self.block.before_send)})["x"]
+        self.board.full_bytes[self.rows] = torch.from_numpy(full.total)
         self.block.before_send = NOTHING  # let go of it
         for column, name in enumerate(self.experiment.wire.compare):
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
@@ -162,7 +165,7 @@ class BlockHost:
         mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
         for node in np.unique(mine.senders[told.need_resync(mine, self.board.frame_bytes)]).tolist():
             one = row_of(sums, node - self.rows.start)
-            num_bytes = sum(sizes.total for sizes in self.codecs.resync.num_bytes(one)[0].values())
+            num_bytes = sum(int(sizes.total[0]) for sizes in self.codecs.resync.num_bytes(one).values())
             told.resync_bytes[node] = self.codecs.messages.frame_bytes + num_bytes
             if self.experiment.wire.mode == "encode":
                 frame = self.codecs.resync.encode(one, node, round)

@@ -177,7 +177,7 @@ class Simulation:
         return self.experiment.optimizer.around(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> Workers | Here:
-        warm()
+        warm(self.experiment, self.task)
         if self._text is not None:
             return Workers(self._shares, spawned.spawned(self._text, self._ready, self._shares, self._memory))
         run, number = Hosts(self._ready, self._shares, self._board).run, self._shares.num_workers

@@ -124,7 +124,7 @@ def _hosts(ready: Ready, blocks: Sequence[Sequence[range]], descriptor: int) -> 
     with os.fdopen(descriptor, "r+b") as file:
         memory = Memory(file, is_new=False)
         board = Board.of(ready.experiment, ready.task, len(ready.pieces), memory, memory)
-    warm()
+    warm(ready.experiment, ready.task)
     return Hosts(ready, Shares(blocks, ready.pieces), board)
 
 

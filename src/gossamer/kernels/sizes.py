@@ -23,16 +23,17 @@ def float_sizes(
     indexed: bool,
     inside: NDArray[np.uint32],
 ) -> Any:
-    """(B, 2): bytes of the indices and of the floats of each row, tags excluded.
+    """(3, B): bytes of the tags, the indices and the floats of each row.
 
     marks without rows mean that everything is sent, all_sent being the packed mask of that.
     """
     num_rows, width = numbers.shape
-    sizes = np.zeros((num_rows, 2), np.int64)
+    sizes = np.empty((3, num_rows), np.int64)
+    sizes[0] = 1 + indexed
     for row in range(num_rows):
-        words, num_sent, sizes[row, 0] = _indices(marks, row, width, all_sent, indexed, inside)
+        words, num_sent, sizes[1, row] = _indices(marks, row, width, all_sent, indexed, inside)
         coded_bytes, _, _, _ = plan_floats(numbers[row], words, num_bits, num_sent)
-        sizes[row, 1] = min(coded_bytes, num_sent * num_bits >> 3)
+        sizes[2, row] = min(coded_bytes, num_sent * num_bits >> 3)
     return sizes
 
 
@@ -47,21 +48,22 @@ def level_sizes(
     indexed: bool,
     inside: NDArray[np.uint32],
 ) -> Any:
-    """(B, 2): the same for integers and their scales; the second is -1 where something may not be right with them."""
+    """(3, B): the same for integers and their scales; the last is -1 where something may not be right with them."""
     num_rows, width = levels.shape
-    sizes = np.zeros((num_rows, 2), np.int64)
+    sizes = np.empty((3, num_rows), np.int64)
+    sizes[0] = 1 + indexed + (bucket > 0)
     for row in range(num_rows):
-        words, num_sent, sizes[row, 0] = _indices(marks, row, width, all_sent, indexed, inside)
+        words, num_sent, sizes[1, row] = _indices(marks, row, width, all_sent, indexed, inside)
         num_scales = (num_sent + bucket - 1) // bucket if bucket > 0 else 1
         coded_bytes = level_bytes(levels[row], words, num_bits, num_sent)
         if coded_bytes < 0 or scales.shape[1] < num_scales or not np.isfinite(scales[row, :num_scales]).all():
-            sizes[row, 1] = -1
+            sizes[2, row] = -1
             continue
         scale_bytes = 4 * num_scales
         if bucket > 0:
             scale_words = scales[row, :num_scales].view(np.uint32)
             scale_bytes = min(scale_bytes, plan_floats(scale_words, all_ones(num_scales), 32, num_scales)[0])
-        sizes[row, 1] = scale_bytes + min(coded_bytes, (num_sent * num_bits + 7) >> 3)
+        sizes[2, row] = scale_bytes + min(coded_bytes, (num_sent * num_bits + 7) >> 3)
     return sizes
 
 

@@ -20,30 +20,39 @@ from gossamer.wire.frame import WireError
 from gossamer.wire.levels import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
+IndexCoding = Literal["auto", "range"]
 MAX_WIDTH = 2**31 - 1
 NO_MARKS = np.empty((0, 0), np.uint8)
 
 
-class Sizes(NamedTuple):
-    """Bytes of a part on the wire."""
+Counts = NDArray[np.int64]  # (B,)
 
-    header: int  # the tags that say how indices and values are coded
-    indices: int
-    values: int
+
+class Sizes(NamedTuple):
+    """Bytes of a part on the wire, of every row of a message."""
+
+    header: Counts  # the tags that say how indices and values are coded
+    indices: Counts
+    values: Counts
 
     @property
-    def total(self) -> int:
+    def total(self) -> Counts:
         return self.header + self.indices + self.values
 
 
 class _Plan(NamedTuple):
     """How a row of a part will be written: enough to know its size."""
 
-    sizes: Sizes
     mask: Words
     num_sent: int
     indices: indices.IndexPlan | None
     values: ValuePlan
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Bytes of tags, indices and values."""
+        num_tags, index_bytes = (0, 0) if self.indices is None else (1, self.indices.num_bytes)
+        return num_tags + self.values.num_tags, index_bytes, self.values.num_bytes
 
 
 class _Coding(NamedTuple):
@@ -81,7 +90,7 @@ class Codec:
         num_parameters: int,
         seed: int,
         run_id: int = 0,
-        index_coding: Literal["auto", "range"] = "auto",
+        index_coding: IndexCoding = "auto",
         contexts: NDArray[Any] | None = None,
     ):
         if index_coding not in ("auto", "range"):
@@ -99,18 +108,17 @@ class Codec:
                 raise ValueError(f"part {name!r} is like {spec.like!r}, which is not an earlier part of its width")
         self.schema = _fingerprint(self._parts, seed)
 
-    def num_bytes(self, message: Message) -> list[dict[str, Sizes]]:
-        """For each row of a message the bytes of each part, exactly, without encoding it.
+    @property
+    def value_kinds(self) -> list[str]:
+        """As what the values of the parts travel."""
+        return [part.spec.values for part in self._parts.values()]
+
+    def num_bytes(self, message: Message) -> dict[str, Sizes]:
+        """The bytes of each part, of every row of a message, exactly, without encoding it.
 
         A frame has `frame_bytes` more.
         """
-        rows: list[dict[str, Sizes]] = []
-        for name, given in self._rows(message).items():
-            sizes = self._sizes(given)
-            rows = rows or [{} for _ in sizes]
-            for row, size in zip(rows, sizes, strict=True):
-                row[name] = size
-        return rows
+        return {name: self._sizes(given) for name, given in self._rows(message).items()}
 
     def encode(self, message: Message, sender: int, round: int) -> bytes:
         """The frame of a one-row message."""
@@ -118,7 +126,7 @@ class Codec:
         if any(len(given.values.numbers) != 1 for given in rows.values()):
             raise ValueError("a frame holds the message of one node: give a message of one row")
         plans = {name: self._plan(given, 0) for name, given in rows.items()}
-        num_payload = sum(plan.sizes.total for plan in plans.values())
+        num_payload = sum(sum(plan.sizes) for plan in plans.values())
         out = frames.start_frame(num_payload, self.run_id, self.schema, sender, round)
         at = frames.HEADER.size
         for name, plan in plans.items():
@@ -172,25 +180,20 @@ class Codec:
             raise ValueError("the parts of a message must have the same number of rows")
         return rows
 
-    def _sizes(self, given: _Given) -> list[Sizes]:
-        """The sizes of a part, a row each."""
+    def _sizes(self, given: _Given) -> Sizes:
         part, coder = given.part, given.part.values
         marks = NO_MARKS if given.marks is None else given.marks
         numbers, scales = given.values
         by_range = part.spec.indexed and self.index_coding == "range"
         if isinstance(coder, FloatCoder) and not by_range:
-            found = float_sizes(numbers, coder.num_bits, marks, part.all, part.spec.indexed, INSIDE)
-            num_tags = 1 + part.spec.indexed
-        elif isinstance(coder, LevelCoder) and not by_range:
+            return Sizes(*float_sizes(numbers, coder.num_bits, marks, part.all, part.spec.indexed, INSIDE))
+        if isinstance(coder, LevelCoder) and not by_range:
             rest = (coder.bucket, marks, part.all, part.spec.indexed, INSIDE)
-            found = level_sizes(numbers, coder.num_bits, scales, *rest)
-            num_tags = 1 + part.spec.indexed + (coder.bucket > 0)
-        else:
-            return [self._plan(given, row).sizes for row in range(len(numbers))]
-        return [  # what may be wrong is planned once more, to say what it is
-            Sizes(num_tags, index_bytes, value_bytes) if value_bytes >= 0 else self._plan(given, row).sizes
-            for row, (index_bytes, value_bytes) in enumerate(found.tolist())
-        ]
+            sizes = level_sizes(numbers, coder.num_bits, scales, *rest)
+            for row in np.flatnonzero(sizes[2] < 0):  # what may be wrong is planned once more, to say what it is
+                sizes[:, row] = self._plan(given, int(row)).sizes
+            return Sizes(*sizes)
+        return Sizes(*np.array([self._plan(given, row).sizes for row in range(len(numbers))]).T)
 
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part
@@ -203,10 +206,7 @@ class Codec:
             num_sent = ones_in_all(mask)
         elif part.spec.indexed:
             index_plan = indices.everything(part.all, part.width)
-        value_plan = part.values.plan(given.values, row, mask, num_sent)
-        num_tags, index_bytes = (0, 0) if index_plan is None else (1, index_plan.num_bytes)
-        sizes = Sizes(num_tags + value_plan.num_tags, index_bytes, value_plan.num_bytes)
-        return _Plan(sizes, mask, num_sent, index_plan, value_plan)
+        return _Plan(mask, num_sent, index_plan, part.values.plan(given.values, row, mask, num_sent))
 
     def _read_sent(
         self, part: _Coding, header: frames.Header, payload: Bytes, at: int, end: int

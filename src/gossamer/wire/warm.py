@@ -1,5 +1,6 @@
-"""Compile the codec's kernels, or load them from numba's cache, once and before worker processes fork."""
+"""Compile kernels of the codec, or load them from numba's cache, once and before worker processes fork."""
 
+from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
@@ -8,36 +9,52 @@ import torch
 from gossamer.core import Message, Part, PartSpec, Quantized
 from gossamer.kernels.bits import ones_in_all, pack
 from gossamer.rng import philox, words
-from gossamer.wire.codec import Codec
+from gossamer.wire.codec import Codec, IndexCoding
 
 WIDTH = 4096
+BUCKET = 128
+INTEGERS = frozenset({"int4", "int8"})  # those of other bits take the same kernels
+EVERYTHING = INTEGERS | {"float32", "bfloat16", "float16", "float64"}
 # shares of ones along a mask: all, and those for which the shortest coders are Rice, block-Rice, and Elias-gamma or the
 # range coder
 SHARES = ((1.0,), (0.05,), (0.9, 0.3), (0.2, 0.8) * 8)
 
 
+def warm(codec: Codec | None = None, counted: bool = False) -> None:
+    """Make every kernel ready that messages of a codec need, or of any codec; `counted`: if only their sizes are asked.
+
+    Each takes memory in every process, so that a run should not load those of all.
+    """
+    if codec is None:
+        _warm(EVERYTHING, "auto", counted)
+        _warm(EVERYTHING, "range", counted)
+    else:
+        integers = INTEGERS if any(kind.startswith("int") for kind in codec.value_kinds) else frozenset()
+        _warm(integers | EVERYTHING.intersection(codec.value_kinds), codec.index_coding, counted)
+
+
 @cache
-def warm() -> None:
-    """Encode and decode a few small messages, and draw, so that every kernel is ready."""
+def _warm(values: Iterable[str], index_coding: IndexCoding, counted: bool) -> None:
+    """Encode and decode a few small messages, and draw."""
     words(0, "warm", [0], [0], 1)
-    ones_in_all(pack(np.ones(1, np.uint8)))  # what drawn parts need
+    parts = {name: PartSpec(indexed=True, values=name, bucket=BUCKET * name.startswith("int")) for name in values}
+    codec = Codec(parts, WIDTH, seed=0, index_coding=index_coding)
     for shares in SHARES:
-        message = _message(*shares)
-        parts = {
-            name: PartSpec(indexed=True, values=name, bucket=128 if name.startswith("int") else 0) for name in message
-        }
-        for codec in (Codec(parts, WIDTH, seed=0), Codec(parts, WIDTH, seed=0, index_coding="range")):
+        message = _message(values, shares)
+        codec.num_bytes(message)
+        if not counted:
             codec.decode(codec.encode(message, sender=0, round=0))
-            codec.num_bytes(message)
+    if not counted:
+        ones_in_all(pack(np.ones(1, np.uint8)))  # what drawn parts need
 
 
-def _message(*shares: float) -> Message:
+def _message(values: Iterable[str], shares: tuple[float, ...]) -> Message:
     keys = philox(0, "warm").random_raw(WIDTH) * 2.0**-64
     sent = torch.from_numpy(keys < np.repeat(shares, WIDTH // len(shares)))[None]
     levels = torch.arange(WIDTH).remainder(7).to(torch.int16)[None] * sent
-    scales = torch.ones(1, WIDTH // 128 + 1)
-    message = {name: Part(levels.float(), sent) for name in ("float32", "float16")}
-    message["float64"] = Part(levels.double(), sent)
-    for name in ("int4", "int8"):
-        message[name] = Part(levels.float(), sent, Quantized(levels, scales, 128))
-    return message
+    scales = torch.ones(1, WIDTH // BUCKET + 1)
+    numbers = {name: levels.double() if name == "float64" else levels.float() for name in values}
+    return {
+        name: Part(row, sent, Quantized(levels, scales, BUCKET) if name.startswith("int") else None)
+        for name, row in numbers.items()
+    }
