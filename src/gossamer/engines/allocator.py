@@ -1,20 +1,26 @@
-"""Let the C library keep the memory that training frees, and give back what was freed before.
+"""Let the C library keep the memory that training frees, and give back what is not needed after the start.
 
 A step allocates and frees tensors of megabytes. By default glibc maps each anew and gives it back, and the kernel
 clears every page again. Kept memory makes a step of a small convolutional network 1.1 to 1.4 times as fast.
 
 Reading data, on the other hand, leaves free pages between those in use; every forked process would get its own of each
-that it writes to.
+that it writes to. And of 180 MB of libraries that a run has read from, most is needed once, to start.
 """
 
 import ctypes
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 # Parameters of mallopt(3), and values for them.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEEP = 1 << 30
 _GROW_BY = 64 << 20
+_MADV_DONTNEED = 4  # of madvise(2)
+# A mapping in /proc/self/smaps: from a file, not to be written to, and how much of it is not as in the file.
+_FROM_FILE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r-.p .* /.*\n(?:(?!Anonymous).*\n)*?Anonymous: +(\d+)", re.MULTILINE)
 
 
 def keep_freed_memory() -> bool:
@@ -31,6 +37,25 @@ def give_back_freed_memory() -> None:
     trim = _of_glibc("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def give_back_libraries() -> None:
+    """The pages of libraries; those needed again are found in the system's cache. Nothing where there is no such call.
+
+    Takes 20 ms.
+    """
+    madvise = _of_glibc("madvise")
+    if madvise is not None:
+        for start, end in _library_pages():
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
+
+
+def _library_pages() -> Iterator[tuple[int, int]]:
+    """Where pages lie that are as in a file: what was written to, and made unwritable then, is not."""
+    with suppress(OSError):
+        for start, end, changed in _FROM_FILE.findall(Path("/proc/self/smaps").read_text()):
+            if changed == "0":
+                yield int(start, 16), int(end, 16)
 
 
 def _of_glibc(name: str) -> Callable[..., int] | None:

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from gossamer.core import Samples, Task
+from gossamer.engines.allocator import give_back_freed_memory, give_back_libraries
 from gossamer.engines.testing import Piece, pieces_of
 from gossamer.experiment import Experiment
 from gossamer.tasks import Supervised
@@ -23,7 +24,9 @@ class Ready(NamedTuple):
 
     @classmethod
     def of(cls, experiment: Experiment) -> "Ready":
+        give_back_libraries()
         task = experiment.load_task()
+        give_back_freed_memory()  # to read data takes more than it leaves
         experiment = experiment.prepared(task)
         return cls(experiment, task, experiment.shards(task), pieces_of(experiment, task))
 

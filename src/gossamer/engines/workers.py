@@ -25,7 +25,7 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from gossamer.engines.allocator import give_back_freed_memory, keep_freed_memory
+from gossamer.engines.allocator import give_back_freed_memory, give_back_libraries, keep_freed_memory
 from gossamer.engines.block import NodeError
 
 Run = Callable[[str, int, int], None]
@@ -158,6 +158,7 @@ def forked(run: Run, number: int) -> list[Worker]:
     gc.collect()
     gc.freeze()  # the copies share what is not written to, and collecting garbage writes to every object
     give_back_freed_memory()
+    give_back_libraries()
     try:
         for _ in range(number):
             here, there = context.Pipe()

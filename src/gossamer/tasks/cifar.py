@@ -5,6 +5,7 @@ Krizhevsky, "Learning multiple layers of features from tiny images", 2009: 60,00
 """
 
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -96,30 +97,28 @@ class Cifar100:
 def _read(source: Source, label_key: str, label_bytes: int, label_at: int, num_classes: int) -> Arrays:
     found = source.find()
 
-    def read(name: str) -> Pair:
-        path = found.path(name)
-        with source.reading(path):
-            if name.endswith(".bin"):
-                pixels, labels = _read_binary(path, label_bytes, label_at)
-            else:
-                pixels, labels = _read_python(path, label_key)
-            images = torch.from_numpy(pixels).reshape(-1, 3, 32, 32)
-            return same_length(images, checked_labels(labels, num_classes))
+    def read(*names: str) -> Pair:
+        room = sum(found.path(name).stat().st_size // _IMAGE_BYTES for name in names)  # for as many as there may be
+        images, labels = torch.empty(room, 3, 32, 32, dtype=torch.uint8), []
+        end = 0
+        for path in map(found.path, names):  # one by one into place, so that they are not all there twice
+            with source.reading(path):
+                if path.suffix == ".bin":
+                    pixels, numbers = _read_binary(path, label_bytes, label_at)
+                else:
+                    pixels, numbers = _read_python(path, label_key)
+                start, end = end, end + len(pixels)
+                images.numpy()[start:end] = pixels.reshape(-1, 3, 32, 32)
+                labels.append(same_length(images[start:end], checked_labels(numbers, num_classes))[1])
+        return images[:end], torch.cat(labels)
 
     *training, test = found.layout.files
-    pairs = [read(name) for name in training]
-    labels = torch.cat([labels for _, labels in pairs])
-    images = torch.empty(len(labels), 3, 32, 32, dtype=torch.uint8)
-    end = 0
-    while pairs:
-        part = pairs.pop(0)[0]  # and let go of it, so that they are not all there twice
-        start, end = end, end + len(part)
-        images[start:end] = part
-    return Arrays((images, labels), read(test), (3, 32, 32), num_classes)
+    return Arrays(read(*training), read(test), (3, 32, 32), num_classes)
 
 
 def _read_python(path: Path, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    content = read_pickle(path.read_bytes())
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        content = read_pickle(data)
     if not isinstance(content, dict) or not {"data", label_key} <= content.keys():
         raise ValueError(f"it has no data and {label_key}")
     labels = content[label_key]
@@ -136,4 +135,4 @@ def _read_binary(path: Path, label_bytes: int, label_at: int) -> tuple[NDArray[n
     if len(data) % (label_bytes + _IMAGE_BYTES):
         raise ValueError(f"its {len(data)} bytes are not records of {label_bytes + _IMAGE_BYTES}")
     records = data.reshape(-1, label_bytes + _IMAGE_BYTES)
-    return np.ascontiguousarray(records[:, label_bytes:]), records[:, label_at].astype(np.int64)
+    return records[:, label_bytes:], records[:, label_at].astype(np.int64)

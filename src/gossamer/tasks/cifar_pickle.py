@@ -6,6 +6,7 @@ were made from. Whatever else a file asks for is refused.
 """
 
 import pickletools
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,11 @@ class _Mark:
     """Where the items of a list, tuple or dictionary begin."""
 
 
-def read_pickle(data: bytes) -> Any:
+def read_pickle(data: bytes | mmap) -> Any:
     """What the file holds; ValueError if it asks for anything that CIFAR's files do not."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
-    for opcode, argument, _ in pickletools.genops(data):
+    for opcode, argument, _ in pickletools.genops(data):  # type: ignore[arg-type]  # a map can be read like a file
         if opcode.name == "STOP":
             return stack.pop()
         _carry_out(opcode.name, argument, stack, memo)
@@ -95,11 +96,11 @@ def _as(kind: type, value: Any) -> Any:
 
 
 def array_of_bytes(record: Any) -> NDArray[np.uint8]:
-    """The array of unsigned bytes that a record tells of."""
+    """The array of unsigned bytes that a record tells of, not to be written to."""
     if _as(Record, record).name not in _ARRAY or len(record.state) != 5:
         raise ValueError("it has no array where its pixels should be")
     _, shape, kind, by_columns, data = record.state
     if _as(Record, kind).name != "numpy dtype" or kind.arguments[:1] not in (("u1",), (b"u1",)):
         raise ValueError("its pixels are not unsigned bytes")
-    flat = np.frombuffer(bytearray(data.encode("latin-1") if isinstance(data, str) else _as(bytes, data)), np.uint8)
+    flat = np.frombuffer(data.encode("latin-1") if isinstance(data, str) else _as(bytes, data), np.uint8)
     return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
