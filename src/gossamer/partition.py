@@ -124,19 +124,21 @@ class LabelCuts(LabelShards):
 
     def shards(self, samples: Indices, number: int, bits: np.random.Philox) -> list[Indices]:
         sizes = [len(piece) for piece in np.array_split(samples, number)]
-        starts = self.starts(np.cumsum(sizes[::-1])[::-1].tolist(), bits)
-        found, left = [], [samples]  # in stretches, and the first follows the last
-        for start, size in zip(starts, sizes, strict=True):
-            before, behind = _split(left, start)
-            taken, behind = _split(behind, size)
-            more, before = _split(before, size - sum(map(len, taken)))
-            found.append(np.concatenate([*taken, *more]))
-            left = [*before, *behind]
-        return found
+        num_left = np.cumsum(sizes[::-1])[::-1].tolist()  # before each cut
+        starts = [int(word) % length for word, length in zip(bits.random_raw(number), num_left, strict=True)]
+        return cut_out(samples, starts, sizes)
 
-    def starts(self, num_left: Sequence[int], bits: np.random.Philox) -> list[int]:
-        """Where to cut, of how many are left each time."""
-        return [int(word) % length for word, length in zip(bits.random_raw(len(num_left)), num_left, strict=True)]
+
+def cut_out(samples: Indices, starts: Sequence[int], sizes: Sequence[int]) -> list[Indices]:
+    """Shards of these sizes, each cut out of what the ones before it have left, from a start on."""
+    found, left = [], [samples]  # in stretches, and the first follows the last
+    for start, size in zip(starts, sizes, strict=True):
+        before, behind = _split(left, start)
+        taken, behind = _split(behind, size)
+        more, before = _split(before, size - sum(map(len, taken)))
+        found.append(np.concatenate([*taken, *more]))
+        left = [*before, *behind]
+    return found
 
 
 def _split(stretches: list[Indices], at: int) -> tuple[list[Indices], list[Indices]]:
