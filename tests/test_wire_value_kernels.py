@@ -178,9 +178,11 @@ def test_floats_split_into_symbols_and_rests(mask, seed, num_bits):
     again = np.zeros_like(out)
     assert floats.write_rests(sent, None, num_bits, again, 0) == len(rests)
     np.testing.assert_array_equal(again[: len(rests)], out[: len(rests)])
-    joined = np.empty_like(sent)
-    floats.join_floats(found, out, 0, num_bits, joined)
+    joined, placed = np.empty_like(sent), np.zeros_like(numbers)
+    floats.join_floats(found, out, 0, num_bits, None, joined)
     np.testing.assert_array_equal(joined, sent)
+    floats.join_floats(found, out, 0, num_bits, np.flatnonzero(mask), placed)
+    np.testing.assert_array_equal(placed, numbers * mask)
 
 
 @few

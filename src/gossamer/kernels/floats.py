@@ -63,21 +63,34 @@ def write_floats(
 
 
 @njit(cache=True)
-def join_floats(symbols: Bytes, buffer: Bytes, at: int, num_bits: int, numbers: Floats) -> None:
+def join_floats(
+    symbols: Bytes, buffer: Bytes, at: int, num_bits: int, positions: Positions | None, numbers: Floats
+) -> None:
+    """Symbols, and the rests from byte `at` on, to floats at their positions (None: one after the other)."""
     shift = u64(num_bits - 9)
     fraction = (u64(1) << shift) - u64(1)
     step = (num_bits - 8) >> 3
     for i in range(symbols.size):
         rest = load64(buffer, at)
         sign = (rest >> shift) & u64(1)
-        numbers[i] = (sign << u64(num_bits - 1)) | (u64(symbols[i]) << shift) | (rest & fraction)
+        number = (sign << u64(num_bits - 1)) | (u64(symbols[i]) << shift) | (rest & fraction)
+        numbers[u64(i) if positions is None else u64(positions[i])] = number
         at += step
 
 
 @njit(cache=True)
-def read_floats(buffer: Bytes, at: int, end: int, num_bits: int, count: int) -> tuple[Any, int]:
-    """`count` floats from their tag on, and the byte behind them, or in its place why they cannot be read."""
-    nothing = np.empty(0, np.uint32)
+def _row(positions: Positions | None, width: int) -> Floats:
+    return np.empty((1, width), np.uint32) if positions is None else np.zeros((1, width), np.uint32)
+
+
+@njit(cache=True)
+def read_floats(
+    buffer: Bytes, at: int, end: int, num_bits: int, positions: Positions | None, width: int
+) -> tuple[Any, int]:
+    """A row of floats, (1, width), zero but at the positions (None: all), from their tag on, and the byte behind them,
+    or in its place why they cannot be read."""
+    nothing = np.empty((1, 0), np.uint32)
+    count = width if positions is None else positions.size
     if at >= end:
         return nothing, ENDS
     tag = buffer[at]
@@ -91,10 +104,11 @@ def read_floats(buffer: Bytes, at: int, end: int, num_bits: int, count: int) -> 
         symbols, behind = read_coded(buffer, behind, end, count)
         if behind < 0:
             return nothing, behind
-        numbers = np.empty(count, np.uint32)
-        join_floats(symbols, buffer, at, num_bits, numbers)
-        return numbers, behind
-    numbers = np.empty(count, np.uint32)
+        row = _row(positions, width)
+        join_floats(symbols, buffer, at, num_bits, positions, row[0])
+        return row, behind
+    row = _row(positions, width)
     for i in range(count):
-        numbers[i] = load64(buffer, at + i * (num_bits >> 3)) & ((u64(1) << u64(num_bits)) - u64(1))
-    return numbers, behind
+        number = load64(buffer, at + i * (num_bits >> 3)) & ((u64(1) << u64(num_bits)) - u64(1))
+        row[0, u64(i) if positions is None else u64(positions[i])] = number
+    return row, behind

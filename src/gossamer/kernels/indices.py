@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from gossamer.kernels import blocks, gaps, ranges
-from gossamer.kernels.bits import Bytes, Positions, Words, i64, ones_in_all, pack, positions_of
+from gossamer.kernels.bits import Bytes, Positions, Words, i64, mark, ones_in_all, pack, positions_of
 from gossamer.kernels.measure import MAX_RICE, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE, plan_indices
 
 UNKNOWN, NO_COUNT, TOO_MANY, DAMAGED = -1, -2, -3, -4  # why indices cannot be read
@@ -68,8 +68,20 @@ def read_varint(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
 @njit(cache=True)
 def read_indices(
     buffer: Bytes, at: int, end: int, width: int, contexts: ranges.Contexts, num_contexts: int
+) -> tuple[Any, Any, int]:
+    """The positions from their tag on, which is there, a row of marks, (1, width), and the byte behind, or in its place
+    why they cannot be read."""
+    positions, behind = _read_positions(buffer, at, end, width, contexts, num_contexts)
+    marks = np.zeros((1, width if behind >= 0 else 0), np.uint8)
+    if behind >= 0:
+        mark(positions, marks[0])
+    return positions, marks, behind
+
+
+@njit(cache=True)
+def _read_positions(
+    buffer: Bytes, at: int, end: int, width: int, contexts: ranges.Contexts, num_contexts: int
 ) -> tuple[Any, int]:
-    """The positions from their tag on, which is there, and the byte behind, or in its place why they cannot be read."""
     nothing = np.empty(0, np.int64)
     tag = i64(buffer[at])
     at += 1

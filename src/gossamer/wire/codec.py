@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Message, Part, PartSpec
-from gossamer.kernels.bits import Bytes, Positions, Words, all_ones, mark, ones_in_all, pack, positions_of
+from gossamer.kernels.bits import Bytes, Positions, Words, all_ones, ones_in_all, pack, positions_of
 from gossamer.kernels.measure import INSIDE
 from gossamer.kernels.sizes import float_sizes, level_sizes
 from gossamer.rng import Streams
@@ -219,11 +219,7 @@ class Codec:
             return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at
         if not part.spec.indexed:
             return None, None, at
-        positions, at = indices.read(payload, at, end, part.width, part.contexts)
-        if positions is None:
-            return None, torch.from_numpy(np.ones((1, part.width), np.bool_)), at
-        row = np.zeros((1, part.width), np.bool_)
-        mark(positions, row[0])
+        positions, row, at = indices.read(payload, at, end, part.width, part.contexts)
         return positions, torch.from_numpy(row), at
 
 

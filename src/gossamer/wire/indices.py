@@ -6,6 +6,7 @@ A tag says which: everything is sent, Elias-gamma, Rice (r = 0 is the bitmap), b
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gossamer.kernels import indices, ranges
 from gossamer.kernels.bits import Bytes, Positions, Words
@@ -67,13 +68,15 @@ def write(plan: IndexPlan, positions: Positions | None, width: int, out: Bytes, 
     return indices.write_indices(plan.tag, plan.words, plan.modes, positions, width, plan.coded, out, at)
 
 
-def read(buffer: Bytes, at: int, end: int, width: int, contexts: Contexts) -> tuple[Positions | None, int]:
-    """The positions, or None if they are all, and the byte behind them."""
+def read(
+    buffer: Bytes, at: int, end: int, width: int, contexts: Contexts
+) -> tuple[Positions | None, NDArray[np.bool_], int]:
+    """The positions, or None if they are all, the row of marks, (1, width), and the byte behind what was read."""
     if at >= end:
         raise WireError("The frame ends before the indices of a part.")
     if buffer[at] == TAG_ALL:
-        return None, at + 1
-    positions, behind = indices.read_indices(buffer, at, end, width, contexts.numbers, contexts.num_different)
+        return None, np.ones((1, width), np.bool_), at + 1
+    positions, marks, behind = indices.read_indices(buffer, at, end, width, contexts.numbers, contexts.num_different)
     if behind < 0:
         raise WireError(WHY[behind].format(tag=buffer[at], width=width))
-    return positions, behind
+    return positions, marks.view(np.bool_), behind

@@ -91,7 +91,8 @@ class LevelCoder:
 
     def _read_scales(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[NDArray[np.float32], int]:
         if self.bucket:
-            scales, at = self.scales.read_numbers(buffer, at, end, self._num_scales(count))
+            row, at = self.scales.read_row(buffer, at, end, None, self._num_scales(count))
+            scales = row[0]
         else:
             if at + 4 > end:
                 raise WireError(WHY[ENDS])

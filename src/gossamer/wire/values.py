@@ -96,12 +96,13 @@ class FloatCoder:
     def read(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
     ) -> tuple[Tensor, None, int]:
-        count = width if positions is None else positions.size
-        numbers, at = self.read_numbers(buffer, at, end, count)
-        return spread(numbers, positions, width), None, at
+        row, behind = self.read_row(buffer, at, end, positions, width)
+        return torch.from_numpy(row), None, behind
 
-    def read_numbers(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[NDArray[np.float32], int]:
-        words, behind = floats.read_floats(buffer, at, end, self.num_bits, count)
+    def read_row(
+        self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
+    ) -> tuple[NDArray[np.float32], int]:
+        words, behind = floats.read_floats(buffer, at, end, self.num_bits, positions, width)
         check(behind, buffer, at)
         if self.kind == "float16":
             with np.errstate(invalid="ignore"):  # a signalling NaN is a value like others
