@@ -11,6 +11,9 @@ those of ../shared/data/snapshots are taken, where present, and vectors made up 
     times_reference                   whole messages, encoded and decoded, against Elias-gamma in NumPy and fpzip
     num_bytes_times_faster            the sizes of the messages of a simulation's block, against encoding each of them
 
+After those of a snapshot, one object is of a block of JWINS, whose rows have the cut-offs of its law in turn: bits, and
+the last ratio.
+
 Every time is the best of several, taken in turn, on one core: on a shared machine trust the ratios.
 """
 
@@ -25,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gossamer.algorithms.cutoff import PAPER_LAW
 from gossamer.core import Part, PartSpec, Quantized, chosen, row_of
 from gossamer.engines.shares import BLOCK_BYTES
 from gossamer.kernels.bits import PADDING, positions_of
@@ -213,6 +217,33 @@ def measure(
     }
 
 
+def round_of_jwins(case: str, values: np.ndarray, scores: np.ndarray, budget: float) -> dict[str, Any]:
+    masks = np.stack([largest(scores, float(kept)) for kept in PAPER_LAW.fractions])
+    part = chosen(torch.from_numpy(values).repeat(len(masks), 1), torch.from_numpy(masks))
+    codec = Codec({"x": PartSpec(indexed=True)}, values.size, seed=0)
+    rows = [row_of({"x": part}, row) for row in range(len(masks))]
+    works: dict[str, Callable[[], Any] | None] = {
+        "encode_rows": lambda: [codec.encode(row, 0, 0) for row in rows],
+        "num_bytes": lambda: codec.num_bytes({"x": part}),
+    }
+    seconds = best_seconds(works, budget)
+    faster = round(seconds["encode_rows"] / seconds["num_bytes"], 2)
+    sizes, num_sent = codec.num_bytes({"x": part})["x"], int(masks.sum())
+    return {
+        "case": f"{case}, a round of JWINS",
+        "kept": round(float(masks.mean()), 3),
+        "index_coding": "auto",
+        "index_bits": round(8 * int(sizes.indices.sum()) / num_sent, 4),
+        "value_bits": round(8 * int(sizes.values.sum()) / num_sent, 4),
+        "encode_indices_per_second": None,
+        "decode_indices_per_second": None,
+        "encode_megabytes_per_second": None,
+        "decode_megabytes_per_second": None,
+        "times_reference": None,
+        "num_bytes_times_faster": faster,
+    }
+
+
 def run(snapshots: list[Path], sizes: list[int], budget: float) -> Iterator[dict[str, Any]]:
     float32, int8 = PartSpec(indexed=True), PartSpec(indexed=True, values="int8", bucket=512)
     cases: list[tuple[str, Any]] = [(path.stem, lambda path=path: snapshot(path)) for path in snapshots]
@@ -225,6 +256,8 @@ def run(snapshots: list[Path], sizes: list[int], budget: float) -> Iterator[dict
             for coding in ("auto", "range") if kept < 1 else ("auto",):
                 yield measure(case, kept, coding, part, contexts, float32, budget)
             yield measure(f"{case} int8", kept, "auto", quantized(values, mask), contexts, int8, budget)
+        if contexts is not None:
+            yield round_of_jwins(case, values, scores, budget)
 
 
 def main() -> None:
@@ -247,12 +280,13 @@ def main() -> None:
             print(
                 "case                            kept coding  index  value   M indices/s        MB/s  reference sizes"
             )
+        row = {key: 0 if value is None else value for key, value in row.items()}
         print(
             f"{row['case']:30} {row['kept']:5} {row['index_coding']:6}"
             f" {row['index_bits']:6.3f} {row['value_bits']:6.2f}"
             f" {row['encode_indices_per_second'] / 1e6:6.0f}/{row['decode_indices_per_second'] / 1e6:6.0f}"
             f" {row['encode_megabytes_per_second']:5.0f}/{row['decode_megabytes_per_second']:5.0f}"
-            f" {row['times_reference'] or 0:6.0f}x {row['num_bytes_times_faster']:5.1f}x",
+            f" {row['times_reference']:6.0f}x {row['num_bytes_times_faster']:5.1f}x",
             flush=True,
         )
 

@@ -22,6 +22,7 @@ from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, Valu
 
 IndexCoding = Literal["auto", "range"]
 MAX_WIDTH = 2**31 - 1
+BOOL, BYTE = np.dtype(np.bool_), np.dtype(np.uint8)
 NO_MARKS = np.empty((0, 0), np.uint8)
 
 
@@ -162,23 +163,30 @@ class Codec:
             raise ValueError(f"a message of parts {[*message]} was given, and the codec is for {[*self._parts]}")
         rows: dict[str, _Given] = {}
         for name, part in self._parts.items():
-            given, spec, sent = message[name], part.spec, message[name].sent
-            shape = given.values.shape
+            values = part.values.rows(message[name])
+            shape = values.numbers.shape
             if len(shape) != 2 or shape[1] != part.width:
-                raise ValueError(f"part {name!r} is {tuple(shape)}, its PartSpec says (rows, {part.width})")
-            if sent is not None and (sent.shape != shape or sent.dtype != torch.bool):
-                raise ValueError(f"part {name!r} must mark what is sent by {tuple(shape)} bool")
-            if spec.like is not None and not _same_entries(sent, message[spec.like].sent):
-                raise ValueError(f"part {name!r} must send the same entries as part {spec.like!r}")
-            if spec.like is None and sent is not None and not (spec.indexed or spec.drawn):
-                raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
-            if sent is None and spec.drawn:
-                raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
-            marks = None if sent is None else np.ascontiguousarray(sent.numpy()).view(np.uint8)
-            rows[name] = _Given(part, marks, part.values.rows(given))
-        if len({len(given.values.numbers) for given in rows.values()}) > 1:
+                raise ValueError(f"part {name!r} is {shape}, its PartSpec says (rows, {part.width})")
+            rows[name] = _Given(part, self._marks(name, part.spec, message, shape), values)
+        if len(rows) > 1 and len({len(given.values.numbers) for given in rows.values()}) > 1:
             raise ValueError("the parts of a message must have the same number of rows")
         return rows
+
+    def _marks(self, name: str, spec: PartSpec, message: Message, shape: tuple[int, ...]) -> Bytes | None:
+        """What a part marks as sent; None: everything."""
+        sent = message[name].sent
+        if spec.like is not None and not _same_entries(sent, message[spec.like].sent):
+            raise ValueError(f"part {name!r} must send the same entries as part {spec.like!r}")
+        if sent is None:
+            if spec.drawn:
+                raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
+            return None
+        if not (spec.indexed or spec.drawn or spec.like):
+            raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
+        marks = sent.numpy()
+        if marks.shape != shape or marks.dtype != BOOL:
+            raise ValueError(f"part {name!r} must mark what is sent by {shape} bool")
+        return np.ascontiguousarray(marks).view(BYTE)
 
     def _sizes(self, given: _Given) -> Sizes:
         part, coder = given.part, given.part.values
