@@ -357,6 +357,12 @@ def test_the_spectral_gap_is_found_densely_when_iteration_fails(monkeypatch):
     assert Star().at(501, 0, 0).spectral_gap() == pytest.approx(1 / 501)
 
 
+def test_a_weight_of_nothing_is_as_good_as_none():
+    mixing = Mixing.with_shares(np.array([[1, 0]]), np.array([0.0, 0.0, 0.0]))
+    assert len(mixing.weights) == 4
+    assert mixing.symmetric
+
+
 def test_two_islands_are_not_connected_and_have_no_gap():
     mixing = Mixing.metropolis(np.array([[0, 1], [2, 3]]), 4)
     assert not mixing.strongly_connected()

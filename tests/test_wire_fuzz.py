@@ -102,21 +102,30 @@ assert before == loaded(), "a kernel was compiled"
 """)
 
 
-def test_a_run_loads_all_that_its_messages_need_beforehand_and_not_everything():
+def test_a_run_loads_what_it_needs_beforehand_and_no_more():
     assert_runs("""
+from itertools import product
 from gossamer import algorithms as a
+from gossamer.compressors import Quantize
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Experiment, Wire
-KERNELS = ["gossamer.kernels." + name for name in ("bits", "floats", "gaps", "indices", "levels", "ranges", "sizes")]
-for mode in ("count", "encode"):
-    for algorithm in (a.Jwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Silk(), a.QuantSgp()):
-        experiment = Experiment(nodes=6, rounds=1, algorithm=algorithm, wire=Wire(mode=mode))
-        with Simulation(experiment, workers=1) as simulation:
-            simulation._workers = simulation._start()
-            before = loaded()
-            simulation.step()
-            assert before == loaded(), f"{algorithm} in mode {mode} loaded a kernel: {before} {loaded()}"
-    assert mode == "encode" or not any(n for name, n in loaded().items() if name.startswith(("write", "read")))
+from gossamer.transforms import Fourier
+names = "bits", "floats", "gaps", "indices", "levels", "mixing", "ranges", "selection", "sizes", "wavelet"
+KERNELS = [f"gossamer.kernels.{name}" for name in names]
+ALGORITHMS = [a.Jwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Choco(transform=Fourier()), a.Silk(),
+              a.QuantSgp(), a.JwinsPush(), a.Choco(Quantize(8))]
+for mode, coding, algorithm in product(("count", "encode"), ("range", "auto"), ALGORITHMS):
+    experiment = Experiment(nodes=6, rounds=1, algorithm=algorithm, wire=Wire(mode, coding))
+    with Simulation(experiment, workers=1) as simulation:
+        simulation._workers = simulation._start()
+        before, modules = loaded(), {name for name in sys.modules if name.startswith("scipy.")}
+        simulation.step()
+        late = {name: (number, before[name]) for name, number in loaded().items() if number != before[name]}
+        assert not late, f"{algorithm} with {mode} and {coding} loaded kernels late: {late}"
+        assert modules == {name for name in sys.modules if name.startswith("scipy.")}, f"{algorithm} loaded SciPy late"
+    if mode == "count":
+        coders = {name for name, number in loaded().items() if number and name.startswith(("write", "read"))}
+        assert coders <= {"write_range"}, coders  # whose size is known once it has written
 """)
 
 

@@ -38,7 +38,7 @@ def _reaches_all(links: Links, nodes: int) -> bool:
     links = links[np.argsort(links[:, 0])]
     starts, receivers = np.searchsorted(links[:, 0], np.arange(nodes + 1)).tolist(), links[:, 1].tolist()
     reached, at = {0}, [0]
-    while at:
+    while at and len(reached) < nodes:
         node = at.pop()
         new = set(receivers[starts[node] : starts[node + 1]]) - reached
         reached |= new

@@ -72,9 +72,10 @@ class Mixing:
 
     @cached_property
     def symmetric(self) -> bool:
-        transposed = np.lexsort((self.receivers, self.senders))  # by sender, and those of a sender by receiver
-        same = (self.senders[transposed] == self.receivers) & (self.receivers[transposed] == self.senders)
-        return bool(same.all() and np.abs(self.weights[transposed] - self.weights).max() <= TOLERANCE)
+        keys, turned = (a * self.nodes + b for a, b in ((self.receivers, self.senders), (self.senders, self.receivers)))
+        places = np.minimum(np.searchsorted(keys, turned), len(keys) - 1)
+        others = np.where(keys[places] == turned, self.weights[places], 0)
+        return bool(np.abs(self.weights - others).max() <= TOLERANCE)
 
     @cached_property
     def row_stochastic(self) -> bool:

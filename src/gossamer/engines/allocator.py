@@ -10,6 +10,7 @@ that it writes to. And of 180 MB of libraries that a run has read from, most is 
 import ctypes
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +20,9 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEEP = 1 << 30
 _GROW_BY = 64 << 20
 _MADV_DONTNEED = 4  # of madvise(2)
-# A mapping in /proc/self/smaps: from a file, not to be written to, and how much of it is not as in the file.
-_FROM_FILE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r-.p .* /.*\n(?:(?!Anonymous).*\n)*?Anonymous: +(\d+)", re.MULTILINE)
+# In /proc/self/smaps, a mapping of a file that is not to be written to, and what it has that is not as in the file.
+_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r-.p .* /.*\n((?:[A-Z].*\n)*)", re.MULTILINE)
+_CHANGED = re.compile(rb"^(?:Anonymous|Swap|Private_Hugetlb): +[1-9]", re.MULTILINE)
 
 
 def keep_freed_memory() -> bool:
@@ -40,22 +42,24 @@ def give_back_freed_memory() -> None:
 
 
 def give_back_libraries() -> None:
-    """The pages of libraries; those needed again are found in the system's cache. Nothing where there is no such call.
+    """The pages of libraries; those needed again are found in the system's cache.
 
-    Takes 20 ms.
+    Nothing where there is no such call, or beside other threads: one of them might put something else where a library
+    was found to be. Takes 20 ms.
     """
     madvise = _of_glibc("madvise")
-    if madvise is not None:
-        for start, end in _library_pages():
+    if madvise is None or threading.active_count() > 1:
+        return
+    with suppress(OSError):
+        for start, end in unchanged_pages(Path("/proc/self/smaps").read_bytes()):
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def _library_pages() -> Iterator[tuple[int, int]]:
-    """Where pages lie that are as in a file: what was written to, and made unwritable then, is not."""
-    with suppress(OSError):
-        for start, end, changed in _FROM_FILE.findall(Path("/proc/self/smaps").read_text()):
-            if changed == "0":
-                yield int(start, 16), int(end, 16)
+def unchanged_pages(smaps: bytes) -> Iterator[tuple[int, int]]:
+    """Where pages lie that are as in a file: those that the loader wrote to, and made unwritable then, are not."""
+    for start, end, fields in _MAPPING.findall(smaps):
+        if b"\nAnonymous:" in fields and not _CHANGED.search(fields):
+            yield int(start, 16), int(end, 16)
 
 
 def _of_glibc(name: str) -> Callable[..., int] | None:

@@ -1,25 +1,44 @@
-"""Compile the kernels of a round, or load them from numba's cache, once and before worker processes fork."""
+"""Load what workers would otherwise load each, once and before they fork: kernels, compiled or from numba's cache."""
 
 import numpy as np
 import torch
 
 from gossamer import wire
 from gossamer.compressors import largest
-from gossamer.core import Task, chosen, partial_average, picked
-from gossamer.engines.host import Codecs
-from gossamer.engines.inbox import BlockInbox, Edges
+from gossamer.core import Algorithm, Part, Task, chosen, partial_average, picked
+from gossamer.engines.host import Codecs, edges_of, network_of
+from gossamer.engines.inbox import BlockInbox
 from gossamer.experiment import Experiment
+from gossamer.transforms import LinearTransform
 
 
 def warm(experiment: Experiment, task: Task) -> None:
-    """Carry a small message through selection and averaging, and others through the experiment's codecs."""
-    x = torch.ones(1, 2)
-    part = chosen(x, largest(x, torch.full((1, 1), 0.5)))
-    assert part.sent is not None
-    picked(part.sent, x, x)
-    nobody = np.zeros(1, np.int64)
-    partial_average(x, BlockInbox({"x": part}, Edges(np.array([0, 1]), nobody, nobody, np.ones(1)), [0]), "x")
+    """What is loaded is not the kernels of compressors, but all others that a round of the experiment needs."""
+    _average(experiment)
+    _transform(experiment.algorithm, sum(task.layer_sizes))
     codecs = Codecs(experiment, task)
     wire.warm(codecs.full, counted=True)
     for codec in (codecs.messages, codecs.resync):
         wire.warm(codec, counted=experiment.wire.mode == "count")
+
+
+def _average(experiment: Experiment) -> None:
+    """Carry a small message along the links of the first node."""
+    x = torch.ones(1, 2)
+    part = chosen(x, largest(x, torch.full((1, 1), 0.5)))
+    assert part.sent is not None
+    picked(part.sent, x, x)
+    edges = edges_of(network_of(experiment), 0, slice(0, 1))
+    edges = edges._replace(positions=np.zeros_like(edges.positions))  # whoever sends
+    partial_average(x, BlockInbox({"x": part}, edges, [0]), "x")
+    if any(spec.values == "float64" for spec in experiment.algorithm.parts.values()):
+        BlockInbox({"x": Part(x.double())}, edges, [0]).sum("x")
+
+
+def _transform(algorithm: Algorithm, width: int) -> None:
+    """There and back with a model."""
+    while not hasattr(algorithm, "transform") and hasattr(algorithm, "inner"):
+        algorithm = algorithm.inner
+    transform = getattr(algorithm, "transform", None)
+    if isinstance(transform, LinearTransform):
+        transform.inverse(transform.forward(torch.zeros(1, width)))

@@ -98,12 +98,16 @@ def _read(source: Source, label_key: str, label_bytes: int, label_at: int, num_c
     found = source.find()
 
     def read(*names: str) -> Pair:
-        room = sum(found.path(name).stat().st_size // _IMAGE_BYTES for name in names)  # for as many as there may be
+        room = 0  # for as many images as there may be
+        for path in map(found.path, names):
+            with source.reading(path):
+                room += path.stat().st_size // _IMAGE_BYTES
         images, labels = torch.empty(room, 3, 32, 32, dtype=torch.uint8), []
         end = 0
-        for path in map(found.path, names):  # one by one into place, so that they are not all there twice
+        for name in names:  # one by one into place, so that they are not all there twice
+            path = found.path(name)
             with source.reading(path):
-                if path.suffix == ".bin":
+                if name.endswith(".bin"):
                     pixels, numbers = _read_binary(path, label_bytes, label_at)
                 else:
                     pixels, numbers = _read_python(path, label_key)
@@ -117,6 +121,8 @@ def _read(source: Source, label_key: str, label_bytes: int, label_at: int, num_c
 
 
 def _read_python(path: Path, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    if path.stat().st_size == 0:
+        raise ValueError("it is empty")
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         content = read_pickle(data)
     if not isinstance(content, dict) or not {"data", label_key} <= content.keys():

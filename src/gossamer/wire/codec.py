@@ -20,24 +20,22 @@ from gossamer.wire.frame import WireError
 from gossamer.wire.levels import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
+ByteCounts = NDArray[np.int64]
 IndexCoding = Literal["auto", "range"]
 MAX_WIDTH = 2**31 - 1
 BOOL, BYTE = np.dtype(np.bool_), np.dtype(np.uint8)
 NO_MARKS = np.empty((0, 0), np.uint8)
 
 
-Counts = NDArray[np.int64]  # (B,)
-
-
 class Sizes(NamedTuple):
-    """Bytes of a part on the wire, of every row of a message."""
+    """Bytes of a part on the wire, (B,): of every row of a message."""
 
-    header: Counts  # the tags that say how indices and values are coded
-    indices: Counts
-    values: Counts
+    header: ByteCounts  # the tags that say how indices and values are coded
+    indices: ByteCounts
+    values: ByteCounts
 
     @property
-    def total(self) -> Counts:
+    def total(self) -> ByteCounts:
         return self.header + self.indices + self.values
 
 
@@ -201,7 +199,8 @@ class Codec:
             for row in np.flatnonzero(sizes[2] < 0):  # what may be wrong is planned once more, to say what it is
                 sizes[:, row] = self._plan(given, int(row)).sizes
             return Sizes(*sizes)
-        return Sizes(*np.array([self._plan(given, row).sizes for row in range(len(numbers))]).T)
+        sizes = [self._plan(given, row).sizes for row in range(len(numbers))]
+        return Sizes(*np.array(sizes, np.int64).reshape(-1, 3).T)
 
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part

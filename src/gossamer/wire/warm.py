@@ -37,24 +37,24 @@ def warm(codec: Codec | None = None, counted: bool = False) -> None:
 def _warm(values: Iterable[str], index_coding: IndexCoding, counted: bool) -> None:
     """Encode and decode a few small messages, and draw."""
     words(0, "warm", [0], [0], 1)
-    parts = {name: PartSpec(indexed=True, values=name, bucket=BUCKET * name.startswith("int")) for name in values}
-    codec = Codec(parts, WIDTH, seed=0, index_coding=index_coding)
-    for shares in SHARES:
-        message = _message(values, shares)
-        codec.num_bytes(message)
-        if not counted:
-            codec.decode(codec.encode(message, sender=0, round=0))
-    if not counted:
-        ones_in_all(pack(np.ones(1, np.uint8)))  # what drawn parts need
+    ones_in_all(pack(np.ones(1, np.uint8)))  # what drawn parts need
+    for indexed in (True, False):
+        parts = {name: PartSpec(None, indexed, values=name, bucket=BUCKET * name.startswith("int")) for name in values}
+        codec = Codec(parts, WIDTH, seed=0, index_coding=index_coding)
+        for shares in SHARES if indexed else SHARES[:1]:
+            message = _message(values, shares, indexed)
+            codec.num_bytes(message)
+            if not counted:
+                codec.decode(codec.encode(message, sender=0, round=0))
 
 
-def _message(values: Iterable[str], shares: tuple[float, ...]) -> Message:
+def _message(values: Iterable[str], shares: tuple[float, ...], indexed: bool) -> Message:
     keys = philox(0, "warm").random_raw(WIDTH) * 2.0**-64
     sent = torch.from_numpy(keys < np.repeat(shares, WIDTH // len(shares)))[None]
     levels = torch.arange(WIDTH).remainder(7).to(torch.int16)[None] * sent
     scales = torch.ones(1, WIDTH // BUCKET + 1)
     numbers = {name: levels.double() if name == "float64" else levels.float() for name in values}
     return {
-        name: Part(row, sent, Quantized(levels, scales, BUCKET) if name.startswith("int") else None)
+        name: Part(row, sent if indexed else None, Quantized(levels, scales, BUCKET) if name in INTEGERS else None)
         for name, row in numbers.items()
     }
