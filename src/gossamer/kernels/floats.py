@@ -79,36 +79,29 @@ def join_floats(
 
 
 @njit(cache=True)
-def _row(positions: Positions | None, width: int) -> Floats:
-    return np.empty((1, width), np.uint32) if positions is None else np.zeros((1, width), np.uint32)
-
-
-@njit(cache=True)
 def read_floats(
-    buffer: Bytes, at: int, end: int, num_bits: int, positions: Positions | None, width: int
-) -> tuple[Any, int]:
-    """A row of floats, (1, width), zero but at the positions (None: all), from their tag on, and the byte behind them,
-    or in its place why they cannot be read."""
-    nothing = np.empty((1, 0), np.uint32)
-    count = width if positions is None else positions.size
+    buffer: Bytes, at: int, end: int, num_bits: int, positions: Positions | None, row: NDArray[np.uint32]
+) -> Any:
+    """Read floats from their tag on into the positions (None: all) of a row, (1, width).
+
+    Returns the byte behind them, or in its place why they cannot be read; then nothing is written.
+    """
+    count = row.shape[1] if positions is None else positions.size
     if at >= end:
-        return nothing, ENDS
+        return ENDS
     tag = buffer[at]
     if tag > CODED:
-        return nothing, UNKNOWN
+        return UNKNOWN
     at += 1
     behind = at + count * ((num_bits - 8 if tag == CODED else num_bits) >> 3)
     if behind > end:
-        return nothing, ENDS
+        return ENDS
     if tag == CODED:
         symbols, behind = read_coded(buffer, behind, end, count)
-        if behind < 0:
-            return nothing, behind
-        row = _row(positions, width)
-        join_floats(symbols, buffer, at, num_bits, positions, row[0])
-        return row, behind
-    row = _row(positions, width)
+        if behind >= 0:
+            join_floats(symbols, buffer, at, num_bits, positions, row[0])
+        return behind
     for i in range(count):
         number = load64(buffer, at + i * (num_bits >> 3)) & ((u64(1) << u64(num_bits)) - u64(1))
         row[0, u64(i) if positions is None else u64(positions[i])] = number
-    return row, behind
+    return behind

@@ -67,15 +67,16 @@ def read_varint(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True)
 def read_indices(
-    buffer: Bytes, at: int, end: int, width: int, contexts: ranges.Contexts, num_contexts: int
-) -> tuple[Any, Any, int]:
-    """The positions from their tag on, which is there, a row of marks, (1, width), and the byte behind, or in its place
-    why they cannot be read."""
-    positions, behind = _read_positions(buffer, at, end, width, contexts, num_contexts)
-    marks = np.zeros((1, width if behind >= 0 else 0), np.uint8)
+    buffer: Bytes, at: int, end: int, contexts: ranges.Contexts, num_contexts: int, marks: NDArray[np.bool_]
+) -> tuple[Any, int]:
+    """The positions from their tag on, which is there, and the byte behind, or in its place why they cannot be read.
+
+    They are marked in a row of zeros, (1, width), if they can.
+    """
+    positions, behind = _read_positions(buffer, at, end, marks.shape[1], contexts, num_contexts)
     if behind >= 0:
         mark(positions, marks[0])
-    return positions, marks, behind
+    return positions, behind
 
 
 @njit(cache=True)

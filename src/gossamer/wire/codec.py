@@ -121,11 +121,13 @@ class Codec:
 
     def encode(self, message: Message, sender: int, round: int) -> bytes:
         """The frame of a one-row message."""
-        rows = self._rows(message)
-        if any(len(given.values.numbers) != 1 for given in rows.values()):
-            raise ValueError("a frame holds the message of one node: give a message of one row")
-        plans = {name: self._plan(given, 0) for name, given in rows.items()}
-        num_payload = sum(sum(plan.sizes) for plan in plans.values())
+        plans: dict[str, _Plan] = {}
+        num_payload = 0
+        for name, given in self._rows(message).items():
+            if len(given.values.numbers) != 1:
+                raise ValueError("a frame holds the message of one node: give a message of one row")
+            plans[name] = self._plan(given, 0)
+            num_payload += sum(plans[name].sizes)
         out = frames.start_frame(num_payload, self.run_id, self.schema, sender, round)
         at = frames.HEADER.size
         for name, plan in plans.items():

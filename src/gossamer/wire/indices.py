@@ -76,7 +76,8 @@ def read(
         raise WireError("The frame ends before the indices of a part.")
     if buffer[at] == TAG_ALL:
         return None, np.ones((1, width), np.bool_), at + 1
-    positions, marks, behind = indices.read_indices(buffer, at, end, width, contexts.numbers, contexts.num_different)
+    marks = np.zeros((1, width), np.bool_)
+    positions, behind = indices.read_indices(buffer, at, end, contexts.numbers, contexts.num_different, marks)
     if behind < 0:
         raise WireError(WHY[behind].format(tag=buffer[at], width=width))
-    return positions, marks.view(np.bool_), behind
+    return positions, marks, behind

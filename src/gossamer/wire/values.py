@@ -102,7 +102,8 @@ class FloatCoder:
     def read_row(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
     ) -> tuple[NDArray[np.float32], int]:
-        words, behind = floats.read_floats(buffer, at, end, self.num_bits, positions, width)
+        words = (np.empty if positions is None else np.zeros)((1, width), np.uint32)
+        behind = floats.read_floats(buffer, at, end, self.num_bits, positions, words)
         check(behind, buffer, at)
         if self.kind == "float16":
             with np.errstate(invalid="ignore"):  # a signalling NaN is a value like others
