@@ -106,26 +106,32 @@ def memory(line: str) -> int:
     return 1024 * int(Path("/proc/self/status").read_text().split(f"{line}:")[1].split()[0])
 
 
-@linux
-@pytest.mark.parametrize("name", COPIES)
-def test_a_run_takes_as_many_copies_of_the_models_as_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossamer.engines.shares.BLOCK_BYTES", 1 << 20)
-    gossamer.simulate(of("jwins"), workers=1)  # loads what is loaded once
+def linear(name: str, side: int) -> Experiment:
+    """An algorithm on matrices of this side."""
     algorithm = ALGORITHMS[name]()
-    data = torch.randn(NODES, SIDE), torch.randn(NODES, SIDE)
-    experiment = Experiment(
+    data = torch.randn(NODES, side), torch.randn(NODES, side)
+    return Experiment(
         nodes=NODES,
         rounds=2,
         local_steps=1,
         batch_size=1,
         task=Supervised(
-            lambda: nn.Linear(SIDE, SIDE), data, data, nn.functional.mse_loss, lambda x, y: (x - y).mean(-1)
+            lambda: nn.Linear(side, side), data, data, nn.functional.mse_loss, lambda x, y: (x - y).mean(-1)
         ),
         algorithm=algorithm,
         topology=DirectedRandom() if "column_stochastic" in algorithm.requires else RandomRegular(degree=4),
         strategy="rows",
         evaluation=Evaluation(every=1, samples=1, nodes=1),
     )
+
+
+@linux
+@pytest.mark.parametrize("name", COPIES)
+def test_a_run_takes_as_many_copies_of_the_models_as_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.engines.shares.BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("gossamer.engines.ready.give_back_libraries", lambda: None)
+    gossamer.simulate(linear(name, 20), workers=1)  # loads what is loaded once
+    experiment = linear(name, SIDE)
     gc.collect()
     before = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # sets the most to what is now
