@@ -23,7 +23,7 @@ from gossamer.engines.memory import Memory
 from gossamer.engines.ready import Ready
 from gossamer.engines.shares import BLOCK_BYTES, Shares
 from gossamer.engines.testing import Piece
-from gossamer.engines.workers import WorkerError, Workers, forked
+from gossamer.engines.workers import WorkerError, Workers, end, forked
 from gossamer.experiment import Wire
 from gossamer.faults import Faults
 from gossamer.models import GnLeNet
@@ -110,6 +110,15 @@ def test_a_worker_that_dies_is_told_of_with_round_stage_and_what_it_was_at() -> 
 
     with pytest.raises(WorkerError, match=r"^a worker died in round 5, outgoing, at unit 6 \(exit code 3\)$"):
         run_eight(die)
+
+
+def test_workers_end_by_themselves_beside_later_ones() -> None:
+    """Which have copies of the pipes of those before them, so that these do not end."""
+    before = forked(lambda stage, round, unit: None, 2)
+    later = forked(lambda stage, round, unit: None, 2)
+    end(before)
+    end(later)
+    assert [worker.exit_code(0) for worker in (*before, *later)] == [0, 0, 0, 0]
 
 
 def test_if_a_process_cannot_be_forked_those_before_it_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,8 @@ def error_of(answer: tuple[str, str]) -> Exception:
 def end(workers: Sequence[Worker]) -> None:
     """All of them, and those that do not soon, by force."""
     for worker in workers:
+        with suppress(OSError):  # it is dead
+            worker.connection.send_bytes(b"null")  # the workers of a later simulation may hold the pipe open
         worker.connection.close()  # a worker whose pipe ends, ends
     until = time.monotonic() + END_SECONDS
     for worker in workers:
@@ -186,14 +188,14 @@ def _become_worker(run: Run, connection: Connection, inherited: Sequence[Connect
 
 
 def serve(run: Run, connection: Connection) -> NoReturn:
-    """Run what is asked for until the pipe ends."""
+    """Run what is asked for until that is nothing, or the pipe ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole group; the parent decides, and ends the pipe
     torch.set_num_threads(1)
     keep_freed_memory()
     with suppress(EOFError, OSError):
-        while True:
-            stage, round, unit = json.loads(connection.recv_bytes())
+        while (command := json.loads(connection.recv_bytes())) is not None:
+            stage, round, unit = command
             answer = None
             try:
                 run(stage, round, unit)
