@@ -115,15 +115,17 @@ def _nonzero16(typing_context: Any, words: Any, offset: Any) -> Any:
 
 
 def _store_places(typing_context: Any, places: Any, offset: Any, few: Any, first: Any) -> Any:
-    """Add a number to each of the 8 bytes of a word, and write them to a uint32 array from `offset` on."""
+    """Add a number to each of the 8 bytes of a word, and write them to an array of whole numbers from `offset` on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places_type, lane = ir.VectorType(ir.IntType(32), 8), ir.IntType(32)
+        lane, index = ir.IntType(signature.args[0].dtype.bitwidth), ir.IntType(32)
+        places_type = ir.VectorType(lane, 8)
         few = builder.zext(builder.bitcast(args[2], ir.VectorType(ir.IntType(8), 8)), places_type)
-        first = builder.insert_element(ir.Constant(places_type, None), builder.trunc(args[3], lane), lane(0))
-        first = builder.shuffle_vector(first, first, ir.Constant(places_type, [0] * 8))
+        number = builder.trunc(args[3], lane) if lane.width < 64 else args[3]
+        first = builder.insert_element(ir.Constant(places_type, None), number, index(0))
+        first = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(index, 8), [0] * 8))
         pointer = builder.bitcast(_pointer(context, builder, signature, args), places_type.as_pointer())
-        builder.store(builder.add(few, first), pointer, align=4)
+        builder.store(builder.add(few, first), pointer, align=lane.width // 8)
         return context.get_dummy_value()
 
     return types.void(places, types.intp, types.uint64, types.uint64), generate
@@ -212,23 +214,17 @@ def all_ones(width: int) -> Words:
 @njit(cache=True)
 def positions_of(words: Words, count: int) -> Positions:
     """The positions of the ones of a packed mask, of which there are `count`."""
-    positions = np.empty(count, np.int64)
-    found = 0
-    for i in range(words.size):
-        word = words[i]
-        while word != 0:
-            positions[found] = 64 * i + trailing_zeros(word)
-            word &= word - u64(1)
-            found += 1
-    return positions
+    positions = np.empty(count + 8, np.int64)
+    places_of(words, positions)
+    return positions[:count]
 
 
 @njit(cache=True)
-def places_of(words: Words, places: NDArray[np.uint32]) -> int:
+def places_of(words: Words, places: Any) -> int:
     """Fill in the positions of the ones of a packed mask, and return how many they are; there must be room for 8 more.
 
     A table gives those of a byte at once: nothing but how many bytes of a block are not zero has to be guessed by the
-    processor, which in a mask that it has not seen before takes half the time of `positions_of`.
+    processor. In a mask that it has not seen before, to take one after the other takes twice as long.
     """
     found = 0
     all_bytes = words.view(np.uint8)

@@ -87,7 +87,7 @@ def _read_positions(
     tag = i64(buffer[at])
     at += 1
     if tag == TAG_BLOCKS:
-        words = np.zeros((width + 63) // 64, np.uint64)
+        words = np.zeros((width + 511) >> 9 << 3, np.uint64)
         bit = blocks.read_blocks(buffer, 8 * at, 8 * end, width, words)
         return (positions_of(words, ones_in_all(words)), (bit + 7) >> 3) if bit >= 0 else (nothing, DAMAGED)
     if tag not in (TAG_GAMMA, TAG_RANGE) and not TAG_RICE <= tag <= TAG_RICE + MAX_RICE:
