@@ -18,7 +18,7 @@ from gossamer.engines.block import Block
 from gossamer.engines.board import Board
 from gossamer.engines.inbox import BlockInbox, Edges
 from gossamer.engines.ready import Ready
-from gossamer.engines.shares import Shares
+from gossamer.engines.shares import BLOCK_BYTES, Shares
 from gossamer.engines.state import rows_of, settle
 from gossamer.engines.told import Told
 from gossamer.experiment import Experiment
@@ -68,7 +68,7 @@ class Hosts:
                 self._test(place)
         else:
             self._blocks[unit].run(stage, round)
-        if stage == "show":
+        if stage == "show" and self._board.models.nbytes >= BLOCK_BYTES:  # small ones are tested sooner than this takes
             give_back_freed_memory()  # to test takes other memory than to train
 
     def _test(self, place: int) -> None:
