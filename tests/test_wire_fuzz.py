@@ -75,8 +75,8 @@ def test_no_kernel_reads_or_writes_outside_of_its_buffers():
 COUNT_KERNELS = """
 import numba, sys
 def loaded():
-    return {name: len(value.signatures) for module in KERNELS for name, value in vars(sys.modules[module]).items()
-            if isinstance(value, numba.core.dispatcher.Dispatcher)}
+    return {(module, name): len(value.signatures) for module in KERNELS
+            for name, value in vars(sys.modules[module]).items() if isinstance(value, numba.core.dispatcher.Dispatcher)}
 """
 
 
@@ -124,7 +124,7 @@ for mode, coding, algorithm in product(("count", "encode"), ("range", "auto"), A
         assert not late, f"{algorithm} with {mode} and {coding} loaded kernels late: {late}"
         assert modules == {name for name in sys.modules if name.startswith("scipy.")}, f"{algorithm} loaded SciPy late"
     if mode == "count":
-        coders = {name for name, number in loaded().items() if number and name.startswith(("write", "read"))}
+        coders = {name for (_, name), number in loaded().items() if number and name.startswith(("write", "read"))}
         assert coders <= {"write_range"}, coders  # whose size is known once it has written
 """)
 
