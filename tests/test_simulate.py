@@ -16,11 +16,10 @@ from torch import nn
 
 import gossamer
 from contract import CASES, QUADRATIC, of
-from gossamer import Digits, Dpsgd, Experiment, Jwins, Optimizer, Quadratic, RandomSampling, Steps, Supervised, toml
+from gossamer import Dpsgd, Experiment, Jwins, Optimizer, Quadratic, RandomSampling, Steps, Supervised, toml
 from gossamer.algorithms import LocalOnly
 from gossamer.core import Message, Part, Round
 from gossamer.engines.block import NodeError
-from gossamer.engines.host import codec_for
 from gossamer.engines.simulate import Simulation
 from gossamer.engines.state import settle
 from gossamer.engines.testing import chosen_nodes, chosen_test_samples, pieces_of
@@ -166,16 +165,6 @@ def test_comparing_with_a_package_that_is_not_there_is_refused(monkeypatch: pyte
 def test_the_way_to_the_bytes_may_be_named_in_a_word() -> None:
     assert toml.read(tomllib.loads('wire = "encode"')).wire == Wire("encode")
     assert toml.read(tomllib.loads('[wire]\ncompare = ["six-bytes"]')).wire == Wire(compare=("six-bytes",))
-
-
-def test_the_range_coder_knows_layers_and_bands() -> None:
-    experiment = Experiment(algorithm=Jwins(), wire=Wire(index_coding="range"))
-    message = {"coefficients": gossamer.chosen(torch.randn(1, 4810), torch.arange(4810)[None] < 700)}
-    sizes = [
-        codec_for(replace(experiment, wire=Wire(index_coding=coding)), Digits().load()).num_bytes(message)
-        for coding in ("auto", "range")
-    ]
-    assert sizes[1]["coefficients"].indices <= sizes[0]["coefficients"].indices
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gossamer.core import Transform
-from gossamer.transforms import TRANSFORMS, Fourier, Identity, Wavelet, orthogonal_families
+from gossamer.transforms import TRANSFORMS, Fourier, Wavelet, orthogonal_families
 
 numbers = st.floats(-1e3, 1e3, width=32)
 rows = hnp.arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 300)), elements=numbers)
@@ -97,7 +97,3 @@ def test_the_bits_of_a_row_do_not_depend_on_the_rows_beside_it(name: str, width:
         assert whole.dtype == torch.float32
         for size in (1, 4, 5):
             assert torch.equal(whole, torch.cat([go(x[i : i + size]) for i in range(0, 13, size)]))
-
-
-def test_only_wavelets_have_levels() -> None:
-    assert (Identity().levels, Fourier().levels, Wavelet("haar", 3).levels) == (0, 0, 3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gossamer.core import Part, PartSpec, Quantized, chosen
 from gossamer.rng import Streams
-from gossamer.wire import Codec, elias_fpzip_bytes, six_bytes, wavelet_contexts
+from gossamer.wire import Codec, elias_fpzip_bytes, six_bytes
 
 KINDS = ["float32", "float64", "bfloat16", "float16", *(f"int{bits}" for bits in range(1, 9))]
 SPECIAL = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-45, 65504.0]
@@ -113,8 +113,7 @@ specs = st.builds(
 )
 def test_every_message_survives_and_its_size_is_known_beforehand(parts, width, share, index_coding, seed):
     parts = {f"part {i}": spec for i, spec in enumerate(parts)}
-    contexts = np.arange(width) % 3
-    codec = Codec(parts, width, seed=11, run_id=7, index_coding=index_coding, contexts=contexts)
+    codec = Codec(parts, width, seed=11, run_id=7, index_coding=index_coding)
     message = {
         name: make_part(spec, spec.width or width, 2, share, seed + i, rounds(2))
         for i, (name, spec) in enumerate(parts.items())
@@ -218,15 +217,3 @@ def test_the_reference_s_bytes_are_elias_gamma_of_differences_and_fpzip():
     values = np.array([3, 4, 6, 14], np.float32)
     expected = 16 + 2 + len(fpzip.compress(values, precision=0, order="C"))
     assert elias_fpzip_bytes({"x": PartSpec(indexed=True)}, message) == [expected]
-
-
-def test_contexts_follow_layers_and_wavelet_bands():
-    contexts = wavelet_contexts([16, 17], levels=2)
-    assert contexts.shape == (33,)
-    approximation, coarse, fine, tail = contexts[:8], contexts[8:16], contexts[16:32], contexts[32:]
-    for band in (approximation, coarse, fine):
-        half = band.size // 2
-        assert len(set(band[:half])) == len(set(band[half:])) == 1
-        assert band[0] != band[-1]
-    assert len({*approximation, *coarse, *fine, *tail}) == 7
-    assert wavelet_contexts([2, 3], levels=0).tolist() == [0, 0, 1, 1, 1]

@@ -11,6 +11,9 @@ import torch
 import xxhash
 
 from gossamer.core import Part, PartSpec, Quantized, chosen
+from gossamer.kernels import ranges
+from gossamer.kernels.bits import pack
+from gossamer.kernels.indices import write_ranged
 from gossamer.wire import Codec, WireError
 from gossamer.wire import frame as frames
 from test_wire import assert_same, refused
@@ -39,7 +42,6 @@ def test_messages_that_do_not_fit_the_parts_are_refused():
     refused({"x": Part(x)}, {"x": PartSpec(width=0)}, "wide")
     refused({"x": Part(x)}, {"x": PartSpec()}, "index_coding", index_coding="best")
     refused({"x": Part(x)}, {"x": PartSpec()}, "run_id", run_id=-1)
-    refused({"x": Part(x)}, {"x": PartSpec(indexed=True)}, "contexts", contexts=np.full(8, -1))
     with pytest.raises(ValueError, match="sender"):
         Codec({"x": PartSpec()}, 8, seed=0).encode({"x": Part(x)}, -1, 0)
 
@@ -118,13 +120,12 @@ def test_both_ends_must_mean_the_same_by_a_frame():
         Codec(parts, 20, seed=0).schema,
         Codec(parts, 20, seed=1).schema,
         Codec(parts, 21, seed=0).schema,
-        Codec(parts, 20, seed=0, contexts=np.arange(20)).schema,
         Codec({"y": parts["y"], "x": parts["x"]}, 20, seed=0).schema,
         Codec(parts | {"x": PartSpec()}, 20, seed=0).schema,
         Codec(parts | {"x": PartSpec(values="int2")}, 20, seed=0).schema,
         Codec(parts | {"x": PartSpec(values="int2", bucket=3)}, 20, seed=0).schema,
     }
-    assert len(schemas) == 8
+    assert len(schemas) == 7
     assert Codec(parts, 20, seed=0, run_id=5, index_coding="range").schema == Codec(parts, 20, seed=0).schema
 
 
@@ -139,7 +140,7 @@ def test_the_index_coding_is_the_sender_s_choice():
 
 
 def golden():
-    """The three messages whose frames docs/wire-format.md shows."""
+    """The messages whose frames docs/wire-format.md shows."""
     values = torch.tensor([[1.0, -2.5, 0.1]])
     weight = torch.tensor([[0.75]], dtype=torch.float64)
     yield (
@@ -159,12 +160,20 @@ def golden():
 
 def test_the_frames_in_the_documentation_are_what_is_written_and_read():
     text = Path(__file__).parent.parent.joinpath("docs", "wire-format.md").read_text()
-    lines = text.split("## Three frames")[1].splitlines()
-    frames = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
-    assert len(frames) == 3
-    for frame, (codec, message) in zip(frames, golden(), strict=True):
+    lines = text.split("## Four frames")[1].splitlines()
+    *written, ranged = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
+    for frame, (codec, message) in zip(written, golden(), strict=True):
         assert codec.encode(message, sender=2, round=3) == frame
         assert_same(codec.decode(frame)[2], message)
+    codec, message = list(golden())[1]
+    sender, round, found = codec.decode(ranged)
+    assert (sender, round) == (2, 3)
+    assert_same(found, message)
+    plan = ranges.plan_range(pack(message["x"].sent[0].numpy().view(np.uint8)), 40, 5, True)
+    out = np.zeros(40, np.uint8)
+    behind = write_ranged(plan, 5, out, 0)
+    assert ranged[28 : 28 + behind] == out[:behind].tobytes()
+    assert ranged[28 + behind : -8] == written[1][33:-8], "the values are the same"
 
 
 def documented(lines):

@@ -5,6 +5,9 @@ Written from docs/wire-format.md and not from the kernels. Streams are lists of 
 
 import heapq
 import itertools
+from fractions import Fraction
+from functools import cache
+from math import ceil, comb, log2
 
 import numpy as np
 
@@ -255,48 +258,124 @@ def level_symbols(levels, num_bits):
     ]
 
 
-class Model:
-    """What the range coder expects of the next entry of a mask."""
-
-    def __init__(self, count, width):
-        self.fast = self.start = count * 2**22 // width
-        self.slow, self.met = {}, {}
-
-    def probability(self, context):
-        mean = (self.slow.get(context, self.start) + self.fast) // 128
-        return min(max(mean, 32), 65536 - 32)
-
-    def learn(self, context, bit):
-        met, slow = self.met.get(context, 0), self.slow.get(context, self.start)
-        rate = 256 if met == 255 else 131072 // (2 * met + 3)
-        self.met[context] = min(met + 1, 255)
-        self.slow[context] = slow + ((2**22 - slow) * rate >> 16) if bit else slow - (slow * rate >> 16)
-        self.fast += (2**22 - self.fast) >> 4 if bit else -(self.fast >> 4)
-
-
-def range_coding(mask, contexts):
-    model, low, high, out = Model(sum(mask), len(mask)), 0, 2**32 - 1, bytearray()
-    for bit, context in zip(mask, contexts, strict=True):
-        middle = low + ((high - low) >> 16) * model.probability(context)
-        low, high = (low, middle) if bit else (middle + 1, high)
-        model.learn(context, bit)
-        while low >> 24 == high >> 24:
-            out.append(low >> 24)
-            low, high = low << 8 & 0xFFFFFFFF, high << 8 & 0xFFFFFFFF | 255
-    return bytes(out) + (bytes([(low >> 24) + 1]) if low else b"")
+def urn(guess, added):
+    """How many of 65536 parts a byte has, by its ones."""
+    ways = {}
+    for ones in range(1, 9):
+        share, white, black = Fraction(1), 2 * guess + 1, 257 - 2 * guess
+        for draw in range(8):
+            share *= Fraction(white if draw < ones else black, white + black)
+            white, black = (white + added, black) if draw < ones else (white, black + added)
+        ways[ones] = share
+    total = sum(comb(8, ones) * ways[ones] for ones in ways)
+    parts = {ones: max(2, int(65536 * ways[ones] / total)) for ones in ways}
+    left = 65536 - sum(comb(8, ones) * parts[ones] for ones in ways)
+    if guess < 64:
+        parts[1] += left // 8
+    parts[8] += left % 8 if guess < 64 else left
+    return parts
 
 
-def read_range(data, contexts, count):
-    model, low, high, mask = Model(count, len(contexts)), 0, 2**32 - 1, []
-    rest = iter(data)
-    code = int.from_bytes(bytes(next(rest, 0) for _ in range(4)), "big")
-    for context in contexts:
-        middle = low + ((high - low) >> 16) * model.probability(context)
-        bit = int(code <= middle)
-        low, high = (low, middle) if bit else (middle + 1, high)
-        model.learn(context, bit)
-        mask.append(bit)
-        while low >> 24 == high >> 24:
-            low, high = low << 8 & 0xFFFFFFFF, high << 8 & 0xFFFFFFFF | 255
-            code = code << 8 & 0xFFFFFFFF | next(rest, 0)
-    return mask
+@cache
+def ranges_of(guess, added):
+    """byte -> (start, parts)"""
+    parts, ranges, start = urn(guess, added), {}, 0
+    for byte in sorted(range(1, 256), key=lambda byte: (byte.bit_count(), byte)):
+        ranges[byte] = start, parts[byte.bit_count()]
+        start += parts[byte.bit_count()]
+    assert start == 65536
+    return ranges
+
+
+def walk(width, num_ones, top, code):
+    """Both ends of the range coder: code(coder, its ranges, mask, place) gives each byte; None if it is no mask."""
+    sizes = [width]
+    while sizes[-1] > 8:
+        sizes.append(-(-sizes[-1] // 8))
+    mask = [top >> i & 1 for i in range(8)]
+    for number in reversed(range(len(sizes) - 1)):
+        if any(mask[sizes[number + 1] :]):
+            return None
+        flags, mine, begins, found = mask, [[] for _ in range(4)], [], 0
+        places = [place for place, flag in enumerate(flags) if flag]
+        for word in sorted({place // 8 for place in places}):
+            while len(begins) < 4 and 4 * found >= len(begins) * len(places):
+                begins.append(8 * word)
+            here = [place for place in places if place // 8 == word]
+            mine[len(begins) - 1] += here
+            found += len(here)
+        values = [0] * -(-sizes[number] // 8)
+        expected = min(8, (8 ** min(number + 1, 4) * num_ones + width // 2) // width)
+        together = min(map(len, mine))
+        turns = [(coder, mine[coder][i]) for i in range(together) for coder in range(4)]
+        turns += [(coder, place) for coder in range(4) for place in mine[coder][together:]]
+        for coder, place in turns:
+            before = [
+                values[earlier].bit_count() if earlier >= begins[coder] else expected
+                for earlier in range(place - 1, place - 9, -1)
+            ]
+            weights = (5, 3, 2, 2, 1, 1, 1, 1) if number else (2, 2, 2, 2, 1, 1, 1, 1)
+            guess = sum(weight * ones for weight, ones in zip(weights, before, strict=True))
+            if number == 0:
+                around = flags[max(0, 8 * (place // 8 - 4)) : 8 * (place // 8 + 5)]
+                guess += 128 // (80 - sum(around))
+            values[place] = code(coder, ranges_of(guess, 32 if number else 16), number, place)
+            if values[place] is None:
+                return None
+        mask = [values[i // 8] >> i % 8 & 1 for i in range(8 * len(values))]
+    return None if any(mask[width:]) else mask[:width]
+
+
+def range_coding(mask):
+    width = len(mask)
+    if 2 * sum(mask) > width:
+        mask = [1 - bit for bit in mask]
+    masks, coded = [mask], []
+    while len(masks[-1]) > 8:
+        masks.append([int(any(masks[-1][i : i + 8])) for i in range(0, len(masks[-1]), 8)])
+
+    def byte(number, place):
+        return sum(bit << i for i, bit in enumerate(masks[number][8 * place : 8 * place + 8]))
+
+    def note(coder, ranges, number, place):
+        coded.append((coder, *ranges[byte(number, place)]))
+        return byte(number, place)
+
+    assert walk(width, sum(mask), byte(-1, 0), note) == mask
+    states, words, costs = [2**32] * 4, [], [0] * 4
+    for coder, start, parts in reversed(coded):
+        costs[coder] += ceil(65536 * log2(65536 / parts)) + 2
+        if states[coder] >= parts << 32:
+            words.append(states[coder] % 65536)
+            states[coder] //= 65536
+        states[coder] = states[coder] // parts * 65536 + start + states[coder] % parts
+    data = bytes([byte(-1, 0)]) + b"".join(state.to_bytes(6, "little") for state in states)
+    data += b"".join(word.to_bytes(2, "little") for word in reversed(words))
+    return data.ljust(25 + sum(2 * (cost >> 20) for cost in costs), b"\0")
+
+
+def read_range(data, width, count):
+    """The mask, or None if the bytes are not one with `count` ones."""
+    states = [int.from_bytes(data[first : first + 6], "little") for first in range(1, 25, 6)]
+    words = iter([int.from_bytes(data[i : i + 2], "little") for i in range(25, len(data) - 1, 2)])
+    num_ones = min(count, width - count)
+
+    def read(coder, ranges, number, place):
+        slot = states[coder] % 65536
+        byte, (start, parts) = next(
+            (byte, (start, parts)) for byte, (start, parts) in ranges.items() if start <= slot < start + parts
+        )
+        states[coder] = parts * (states[coder] // 65536) + slot - start
+        if states[coder] < 2**32:
+            word = next(words, None)
+            if word is None:
+                return None
+            states[coder] = states[coder] * 65536 + word
+        return byte
+
+    if len(data) < 25 or min(states) < 2**32:
+        return None
+    mask = walk(width, num_ones, data[0], read)
+    if mask is None or sum(mask) != num_ones or states != [2**32] * 4:
+        return None
+    return mask if num_ones == count else [1 - bit for bit in mask]

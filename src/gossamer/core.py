@@ -110,7 +110,6 @@ class PartSpec:
     drawn: Callable[[Streams, int], Tensor] | None = None  # both ends draw (B, width) `sent` from the sender's stream
     like: str | None = None  # the entries are those of an earlier part, of this name and the same width
     is_mass: bool = False  # these are push-sum weights, whose sum over nodes is conserved
-    levels: int = 0  # of the wavelet transform whose coefficients these are; 0: parameters, or anything else
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
     bucket: int = 0  # for integers: entries a scale; 0: one scale
     running: bool = False  # receivers keep the sum of all that a node has sent; the inbox gives these sums

@@ -16,11 +16,6 @@ from gossamer.kernels import wavelet
 class LinearTransform:
     """A `core.Transform`: a linear, orthonormal map of each row, (B, D) -> (B, D), and its inverse."""
 
-    @property
-    def levels(self) -> int:
-        """Of the wavelet transform that it is, for `PartSpec.levels`; 0: it is none."""
-        return 0
-
     def check(self, num_parameters: int) -> None:
         """ValueError if the transform would leave a model of this size as it is."""
 

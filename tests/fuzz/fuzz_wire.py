@@ -75,6 +75,11 @@ def _store_places(places, offset, few, first):
     places[offset : offset + 8] = np.frombuffer(int(few).to_bytes(8, "little"), np.uint8) + np.uint32(first)
 
 
+def _not_above(numbers, offset, number):
+    assert 0 <= offset <= numbers.size - 8, "an access outside of a table"
+    return np.uint64(np.count_nonzero(numbers[offset : offset + 8] <= number))
+
+
 def _take_bytes(numbers, offset, shift, word, out, at):
     assert 0 <= offset <= numbers.size - 64, "an access outside of a row"
     assert 0 <= at <= out.size - 64, "an access outside of a list"
@@ -95,6 +100,8 @@ INSTRUCTIONS = {
     "pack64": _pack64,
     "nonzero16": _nonzero16,
     "store_places": _store_places,
+    "not_above": _not_above,
+    "high_product": lambda a, b: np.uint64(int(a) * int(b) >> 64),
     "take_bytes": _take_bytes,
     "within": _within,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
@@ -115,8 +122,8 @@ def _drawn(streams, width):
     return streams.uniform("entries", width) < 0.5
 
 
-def _codec(width, index_coding="auto", contexts=None, **parts):
-    return wire.Codec(parts, width, seed=5, run_id=RUN, index_coding=index_coding, contexts=contexts)
+def _codec(width, index_coding="auto", **parts):
+    return wire.Codec(parts, width, seed=5, run_id=RUN, index_coding=index_coding)
 
 
 CODECS = [
@@ -126,7 +133,7 @@ CODECS = [
     _codec(60, x=PartSpec(indexed=True, values="int1")),
     _codec(70, x=PartSpec(indexed=True, values="int4", bucket=16), y=PartSpec(values="int3")),
     _codec(70, x=PartSpec(indexed=True, values="int8", bucket=16)),
-    _codec(600, "range", np.arange(600) // 200, x=PartSpec(indexed=True, values="bfloat16")),
+    _codec(1500, "range", x=PartSpec(indexed=True, values="bfloat16")),
     _codec(40, x=PartSpec(indexed=True, values="float16"), u=PartSpec(width=3, indexed=True, values="float64")),
     _codec(50, x=PartSpec(indexed=True), y=PartSpec(like="x", values="int8")),
 ]

@@ -45,7 +45,7 @@ class Choco(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"q": replace(self.compressor.spec, levels=self.transform.levels, running=True)}
+        return {"q": replace(self.compressor.spec, running=True)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Choco":
         self.transform.check(sum(layer_sizes))

@@ -46,7 +46,7 @@ class DeepSqueeze(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"v": replace(self.compressor.spec, levels=self.transform.levels)}
+        return {"v": self.compressor.spec}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "DeepSqueeze":
         self.transform.check(sum(layer_sizes))

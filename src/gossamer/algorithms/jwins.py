@@ -56,7 +56,7 @@ class Jwins(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"coefficients": PartSpec(indexed=True, levels=self.levels if self.wavelet else 0)}
+        return {"coefficients": PartSpec(indexed=True)}
 
     @cached_property
     def transform(self) -> LinearTransform:

@@ -54,9 +54,8 @@ class JwinsPush(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        levels = self.levels if self.wavelet else 0
         return {
-            "mass": PartSpec(indexed=True, levels=levels),
+            "mass": PartSpec(indexed=True),
             "weight": PartSpec(like="mass", values="int8", is_mass=True),
         }
 

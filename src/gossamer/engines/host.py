@@ -34,10 +34,7 @@ def codec_for(experiment: Experiment, task: Task, resync: bool = False) -> wire.
     """The codec that every node of an experiment uses, for frames or for resync frames."""
     parts, coding = experiment.algorithm.parts, experiment.wire.index_coding
     parts = resync_parts(parts) if resync else parts
-    contexts = None
-    if coding == "range":
-        contexts = wire.wavelet_contexts(task.layer_sizes, max((spec.levels for spec in parts.values()), default=0))
-    return wire.Codec(parts, sum(task.layer_sizes), experiment.seed, index_coding=coding, contexts=contexts)
+    return wire.Codec(parts, sum(task.layer_sizes), experiment.seed, index_coding=coding)
 
 
 class Codecs:

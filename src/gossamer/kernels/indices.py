@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gossamer.kernels import blocks, gaps, ranges
 from gossamer.kernels.bits import Bytes, Positions, Words, i64, mark, ones_in_all, pack, positions_of
-from gossamer.kernels.measure import MAX_RICE, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE, plan_indices
+from gossamer.kernels.measure import MAX_RICE, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE, plan_indices, varint_bytes
 
 UNKNOWN, NO_COUNT, TOO_MANY, DAMAGED = -1, -2, -3, -4  # why indices cannot be read
 
@@ -32,22 +32,30 @@ def write_varint(number: int, out: Bytes, at: int) -> int:
 
 
 @njit(cache=True)
-def write_indices(
-    tag: int, words: Words, modes: Bytes, positions: Positions, width: int, coded: Bytes, out: Bytes, at: int
-) -> int:
-    """Write tag and indices from byte `at` on; returns the byte behind them. `coded`: bytes of the range coder."""
+def write_indices(tag: int, words: Words, modes: Bytes, positions: Positions, width: int, out: Bytes, at: int) -> int:
+    """Write tag and indices from byte `at` on, but by the range coder; returns the byte behind them."""
     out[at] = tag
     at += 1
     if tag == TAG_BLOCKS:
         return blocks.write_blocks(words, modes, width, out, at)
     at = write_varint(positions.size, out, at)
-    if tag == TAG_RANGE:
-        at = write_varint(coded.size, out, at)
-        out[at : at + coded.size] = coded
-        return at + coded.size
     if tag == TAG_GAMMA:
         return gaps.write_gamma(positions, out, at)
     return gaps.write_rice(positions, tag - TAG_RICE, out, at)
+
+
+@njit(cache=True)
+def write_ranged(plan: ranges.RangePlan, count: int, out: Bytes, at: int) -> int:
+    """Write tag and indices by the range coder from byte `at` on; returns the byte behind them."""
+    out[at] = TAG_RANGE
+    at = write_varint(plan.num_bytes, out, write_varint(count, out, at + 1))
+    return ranges.write_range(plan, out, at)
+
+
+@njit(cache=True)
+def ranged_bytes(num_bytes: int, count: int) -> int:
+    """Bytes of indices by the range coder, with their counts and without the tag."""
+    return varint_bytes(count) + varint_bytes(num_bytes) + num_bytes
 
 
 @njit(cache=True)
@@ -66,23 +74,19 @@ def read_varint(buffer: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @njit(cache=True)
-def read_indices(
-    buffer: Bytes, at: int, end: int, contexts: ranges.Contexts, num_contexts: int, marks: NDArray[np.bool_]
-) -> tuple[Any, int]:
+def read_indices(buffer: Bytes, at: int, end: int, marks: NDArray[np.bool_]) -> tuple[Any, int]:
     """The positions from their tag on, which is there, and the byte behind, or in its place why they cannot be read.
 
     They are marked in a row of zeros, (1, width), if they can.
     """
-    positions, behind = _read_positions(buffer, at, end, marks.shape[1], contexts, num_contexts)
+    positions, behind = _read_positions(buffer, at, end, marks.shape[1])
     if behind >= 0:
         mark(positions, marks[0])
     return positions, behind
 
 
 @njit(cache=True)
-def _read_positions(
-    buffer: Bytes, at: int, end: int, width: int, contexts: ranges.Contexts, num_contexts: int
-) -> tuple[Any, int]:
+def _read_positions(buffer: Bytes, at: int, end: int, width: int) -> tuple[Any, int]:
     nothing = np.empty(0, np.int64)
     tag = i64(buffer[at])
     at += 1
@@ -98,7 +102,7 @@ def _read_positions(
     if count > width:
         return nothing, TOO_MANY
     if tag == TAG_RANGE:
-        return _read_range(buffer, at, end, width, contexts, num_contexts, count)
+        return _read_range(buffer, at, end, width, count)
     if count > 8 * (end - at):  # an index takes a bit or more
         return nothing, DAMAGED
     positions = np.empty(count, np.int64)
@@ -110,16 +114,12 @@ def _read_positions(
 
 
 @njit(cache=True)
-def _read_range(
-    buffer: Bytes, at: int, end: int, width: int, contexts: ranges.Contexts, num_contexts: int, count: int
-) -> tuple[Any, int]:
+def _read_range(buffer: Bytes, at: int, end: int, width: int, count: int) -> tuple[Any, int]:
     nothing = np.empty(0, np.int64)
     length, at = read_varint(buffer, at, end)
     if at < 0:
         return nothing, at
     if length > end - at:
         return nothing, DAMAGED
-    mask = np.empty(width, np.uint8)
-    if not ranges.read_range(buffer, at, at + length, contexts, num_contexts, count, mask):
-        return nothing, DAMAGED
-    return positions_of(pack(mask), count), at + length
+    words, right = ranges.read_range(buffer, at, at + length, width, count)
+    return (positions_of(words, count), at + length) if right else (nothing, DAMAGED)

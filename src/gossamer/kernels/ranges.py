@@ -1,101 +1,421 @@
-"""Adaptive binary range coder of a mask: the probability of a one is learned while coding.
+"""An adaptive range coder of a mask, by asymmetric numeral systems; a symbol is a byte, eight positions.
 
-It is the mean of two estimates: the share of ones among the last 16 or so positions, and the share among the last 256
-or so of the same context (a wavelet band of a layer, say). Both start at the mask's own share of ones, which travels.
+Only bytes that are not zero are coded. Which they are is another mask, an eighth as long, the *flags*. It is coded
+before, in the same way, and so on up to a mask of at most eight positions. How many ones a byte will have is guessed
+from the eight bytes before it and, for the mask itself, from the flags around it; `urns` has what follows of a guess.
+
+Four coders have a stretch of the bytes each and take turns: what one of them has to wait for is done while the others
+go on. The guesses bound the length of the coding, so that it is known without coding; what is left over is zeros.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.kernels.bits import Bytes, i64
+from gossamer.kernels.bits import (
+    Bytes,
+    Positions,
+    Words,
+    high_product,
+    i64,
+    load64,
+    not_above,
+    ones_in,
+    ones_in_all,
+    pack64,
+    places_of,
+    store64,
+    u64,
+)
+from gossamer.kernels.urns import COSTS, GUESSES, RANKS, RECIPROCALS, ROWS, STARTS, SYMBOLS, UNIT
 
-ONE = 1 << 22  # estimates are so many parts of one
-SLOW, FAST = 255, 4  # a context's estimate moves by 1/256 in the end, the local one by 1/16
-LEAST, MOST = 32, 65536 - 32  # bounds of the probability that is coded with, in parts of 65536
-# the n-th time that a context is met its estimate moves by 1 / (n + 1.5), until it is SLOW
-RATES = np.array([65536 * 2 // (2 * n + 3) for n in range(SLOW)] + [256])
+CODERS = 4
+STATE_BYTES = 6  # a state is from 2^32 up to 2^48
+HEAD = 1 + CODERS * STATE_BYTES  # bytes before the words that states take in
+LEAST = u64(1 << 32)
+LOW16 = u64(0xFFFF)
+WEIGHTS = np.array([0x0202020201010101, 0x0503020201010101], np.uint64)  # of the bytes before, the last one first
+EACH = u64(0x0101010101010101)  # of the eight bytes of a word
+AROUND = 4  # words on both sides whose flags tell something of a byte
 
-Contexts = NDArray[np.uint16]
+Rows = NDArray[np.uint16]
+Places = NDArray[np.uint32]
+
+
+class RangePlan(NamedTuple):
+    """How a mask will be written."""
+
+    num_bytes: int
+    top: int  # the mask of at most eight positions
+    symbols: Bytes  # of all masks, the longest one last
+    rows: Rows  # where in the tables each of them is looked up
+    ends: Positions  # (masks, CODERS): how many bytes of a mask come before the end of each coder's stretch
+
+
+@njit(cache=True)
+def _sizes(width: int) -> tuple[Positions, Positions]:
+    """The positions of a mask, of its flags, of theirs and so on; and where the words of each start, one behind all."""
+    num_masks, bits = 1, width
+    while bits > 8:
+        bits = (bits + 7) >> 3
+        num_masks += 1
+    positions, firsts = np.empty(num_masks, np.int64), np.zeros(num_masks + 1, np.int64)
+    for i in range(num_masks):
+        positions[i] = width
+        firsts[i + 1] = firsts[i] + ((width + 511) >> 9 << 3)
+        width = (width + 7) >> 3
+    return positions, firsts
+
+
+@njit(cache=True)
+def _invert(words: Words, width: int) -> None:
+    """Ones become zeros and zeros ones in the first `width` bits of a packed mask."""
+    for i in range(width >> 6):
+        words[i] = ~words[i]
+    if width & 63:
+        words[width >> 6] ^= (u64(1) << u64(width & 63)) - u64(1)
 
 
 @njit(cache=True, inline="always")
-def _probability(slow: int, fast: int) -> Any:
-    return min(max((slow + fast) >> 7, LEAST), MOST)
+def _ones_of_bytes(word: Any) -> Any:
+    """How many ones each of the eight bytes of a word has, a byte each."""
+    word -= (word >> u64(1)) & u64(0x5555555555555555)
+    word = (word & u64(0x3333333333333333)) + ((word >> u64(2)) & u64(0x3333333333333333))
+    return (word + (word >> u64(4))) & u64(0x0F0F0F0F0F0F0F0F)
 
 
 @njit(cache=True)
-def _start(count: int, width: int, num_contexts: int) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    share = count * ONE // width
-    return np.full(num_contexts, share, np.int64), np.zeros(num_contexts, np.int64), share
+def _expected(mask: int, num_ones: int, width: int) -> Any:
+    """The ones of each of the eight bytes before the first one of a stretch, which are not there."""
+    return u64(min(8, ((num_ones << 3 * min(mask + 1, 4)) + (width >> 1)) // width)) * EACH
 
 
 @njit(cache=True)
-def write_range(mask: Bytes, contexts: Contexts, num_contexts: int, count: int, out: Bytes) -> int:
-    """Write from the start of `out`; the bytes written, or -1 if there is no room for them."""
-    slow, met, fast = _start(count, mask.size, num_contexts)
-    low, high = i64(0), i64(0xFFFFFFFF)
-    at = 0
-    for i in range(mask.size):
-        context = contexts[i]
-        middle = low + ((high - low) >> 16) * _probability(slow[context], fast)
-        rate = RATES[met[context]]
-        met[context] = min(met[context] + 1, SLOW)
-        if mask[i]:
-            high = middle
-            slow[context] += ((ONE - slow[context]) * rate) >> 16
-            fast += (ONE - fast) >> FAST
-        else:
-            low = middle + 1
-            slow[context] -= (slow[context] * rate) >> 16
-            fast -= fast >> FAST
-        while (low ^ high) >> 24 == 0:
-            if at == out.size:
-                return -1
-            out[at] = low >> 24
-            at += 1
-            low = (low << 8) & 0xFFFFFFFF
-            high = (high << 8) & 0xFFFFFFFF | 255
-    if low == 0:  # the reader takes zeros for what is not there
-        return at
-    if at == out.size:
-        return -1
-    out[at] = (low >> 24) + 1
-    return at + 1
+def _near(flags: Words, mask: int) -> Rows:
+    """What is added to the guesses for the bytes of each word, for the flags of its own and AROUND it; and for flags
+    where their rows begin."""
+    near = np.empty(8 * flags.size, np.uint16)
+    if mask > 0:
+        near[:] = GUESSES
+        return near
+    ones, eights = np.zeros(near.size + 8, np.uint8), np.zeros(near.size + 8, np.uint8)
+    last1, last2, last4 = u64(0), u64(0), u64(0)
+    for i in range(flags.size + 1):
+        one = _ones_of_bytes(flags[i]) if i < flags.size else u64(0)
+        two = one + ((one << u64(8)) | (last1 >> u64(56)))
+        four = two + ((two << u64(16)) | (last2 >> u64(48)))
+        store64(ones, 8 * i, one)
+        store64(eights, 8 * i, four + ((four << u64(32)) | (last4 >> u64(32))))
+        last1, last2, last4 = one, two, four
+    for word in range(near.size):
+        found = eights[word + AROUND - 1] + ones[word + AROUND]
+        near[word] = np.uint16(np.float32(128) / np.float32(80 - found))
+    return near
 
 
 @njit(cache=True)
-def read_range(
-    buffer: Bytes, at: int, end: int, contexts: Contexts, num_contexts: int, count: int, mask: Bytes
-) -> bool:
-    """Fill the mask from the bytes from `at` up to `end`; False if it does not have `count` ones."""
-    slow, met, fast = _start(count, mask.size, num_contexts)
-    low, high, code = i64(0), i64(0xFFFFFFFF), i64(0)
-    for _ in range(4):
-        code = code << 8 | (i64(buffer[at]) if at < end else 0)
-        at += 1
-    found = 0
-    for i in range(mask.size):
-        context = contexts[i]
-        middle = low + ((high - low) >> 16) * _probability(slow[context], fast)
-        rate = RATES[met[context]]
-        met[context] = min(met[context] + 1, SLOW)
-        if code <= middle:
-            high = middle
-            slow[context] += ((ONE - slow[context]) * rate) >> 16
-            fast += (ONE - fast) >> FAST
-            mask[i] = 1
-            found += 1
-        else:
-            low = middle + 1
-            slow[context] -= (slow[context] * rate) >> 16
-            fast -= fast >> FAST
-            mask[i] = 0
-        while (low ^ high) >> 24 == 0:
-            low = (low << 8) & 0xFFFFFFFF
-            high = (high << 8) & 0xFFFFFFFF | 255
-            code = (code << 8) & 0xFFFFFFFF | (i64(buffer[at]) if at < end else 0)
-            at += 1
-    return found == count
+def _share_out(flags: Bytes, words: Places, num_words: int, num_bytes: int, starts: Positions, ends: Positions) -> None:
+    """With which of the words that are not zero each coder begins, and how many bytes come before its end.
+
+    It is the first word before which are as many bytes as the coders before should have.
+    """
+    starts[:] = num_words
+    ends[:] = num_bytes
+    coder, found = 0, 0
+    for i in range(num_words):
+        while CODERS * found >= coder * num_bytes:
+            starts[coder] = i
+            if coder > 0:
+                ends[coder - 1] = found
+            coder += 1
+            if coder == CODERS:
+                return
+        found += ones_in(u64(flags[u64(words[u64(i)])]))
+
+
+@njit(cache=True)
+def _guess(
+    mask: Words,
+    near: Rows,
+    words: Places,
+    starts: Positions,
+    expected: Any,
+    of_flags: bool,
+    guesses: Words,
+    ones: Words,
+) -> None:
+    """Fill in the guesses for all bytes of the words that are not zero, and their ones, a byte each.
+
+    The weighted sum of the bytes before each one is made for eight at once, of sums of one, two, four and eight.
+    """
+    for coder in range(CODERS):
+        before, last1, last2, last4 = expected, expected, expected << u64(1), expected << u64(2)
+        next_word = -1
+        for i in range(starts[coder], starts[coder + 1]):
+            word = i64(words[u64(i)])
+            if word != next_word and next_word >= 0:  # words of zeros are between
+                before, last1, last2, last4 = u64(0), u64(0), u64(0), u64(0)
+            next_word = word + 1
+            found = _ones_of_bytes(mask[u64(word)])
+            one = (found << u64(8)) | (before >> u64(56))
+            two = one + ((one << u64(8)) | (last1 >> u64(56)))
+            four = two + ((two << u64(16)) | (last2 >> u64(48)))
+            eight = four + ((four << u64(32)) | (last4 >> u64(32)))
+            before, last1, last2, last4 = found, one, two, four
+            more = two + one + one if of_flags else u64(near[u64(word)]) * EACH
+            guesses[u64(i)] = four + eight + more
+            ones[u64(i)] = found
+
+
+@njit(cache=True)
+def _list_symbols(
+    mask: Words, words: Places, num_words: int, all_rows: Rows, ones: Bytes, symbols: Bytes, rows: Rows
+) -> None:
+    """The bytes that are not zero, and the rows of them, out of those of whole words."""
+    at = u64(0)
+    for i in range(num_words):
+        word = mask[u64(words[u64(i)])]
+        for j in range(8):
+            symbols[at] = (word >> u64(8 * j)) & u64(255)
+            rows[at] = all_rows[u64(8 * i + j)]
+            at += u64(ones[u64(8 * i + j)] > 0)
+
+
+@njit(cache=True)
+def _masks(words: Words, width: int, firsts: Positions, inverted: bool) -> Words:
+    """A mask, inverted or not, its flags, theirs and so on, each from its first word on."""
+    masks = np.zeros(firsts[-1], np.uint64)
+    masks[: words.size] = words
+    if inverted:
+        _invert(masks, width)
+    for i in range(firsts.size - 2):
+        mask, flags = masks[firsts[i] : firsts[i + 1]], masks[firsts[i + 1] : firsts[i + 2]]
+        for j in range(mask.size >> 3):
+            flags[j] = pack64(mask, 8 * j)
+    return masks
+
+
+@njit(cache=True)
+def plan_range(words: Words, width: int, count: int, keep: bool) -> RangePlan:
+    """How a packed mask with `count` ones will be written; if not to keep, how many bytes it takes alone."""
+    positions, firsts = _sizes(width)
+    masks, num_flags = _masks(words, width, firsts, 2 * count > width), positions.size - 1
+    num_symbols = ones_in_all(masks[firsts[1] :])  # a flag for each
+    symbols = np.empty(num_symbols + 8 if keep else 0, np.uint8)
+    rows = np.empty(num_symbols + 8 if keep else 0, np.uint16)
+    ends, starts = np.empty((num_flags, CODERS), np.int64), np.empty(CODERS + 1, np.int64)
+    places = np.zeros(words.size + 8, np.uint32)
+    guesses, ones = np.empty(words.size, np.uint64), np.empty(words.size, np.uint64)
+    all_rows = np.empty(8 * words.size, np.uint16)  # of the bytes that are zero too
+    costs = np.zeros(CODERS, np.int64)
+    at, num_ones = 0, min(count, width - count)
+    for i in range(num_flags - 1, -1, -1):
+        mask, flags = masks[firsts[i] : firsts[i + 1]], masks[firsts[i + 1] : firsts[i + 2]]
+        num_words = 1 if i == num_flags - 1 else places_of(masks[firsts[i + 2] : firsts[i + 3]], places)
+        num_bytes = ones_in_all(flags)
+        _share_out(flags.view(np.uint8), places, num_words, num_bytes, starts, ends[i])
+        _guess(mask, _near(flags, i), places, starts, _expected(i, num_ones, width), i > 0, guesses, ones)
+        first, each_guess, each_ones = 9 * GUESSES * min(i, 1), guesses.view(np.uint8), ones.view(np.uint8)
+        for j in range(8 * num_words):
+            all_rows[j] = first + 9 * np.uint16(each_guess[j]) + each_ones[j]
+        for coder in range(CODERS):
+            cost = 0
+            for j in range(8 * starts[coder], 8 * starts[coder + 1]):
+                cost += i64(COSTS[all_rows[u64(j)]])
+            costs[coder] += cost
+        if keep:
+            _list_symbols(mask, places, num_words, all_rows, each_ones, symbols[at:], rows[at:])
+            at += num_bytes
+    total = HEAD
+    for coder in range(CODERS):
+        total += costs[coder] // (16 * UNIT) * 2
+    return RangePlan(total, i64(masks[firsts[num_flags]] & u64(255)), symbols, rows, ends)
+
+
+@njit(cache=True, inline="always")
+def _put(out: Bytes, end: int, state: Any, symbol: Any, row: Any) -> tuple[int, Any]:
+    """Add a byte to a state, after 16 bits of it are put before byte `end`, if it would be too large."""
+    known = ROWS[u64(row)]
+    parts = (known >> u64(16)) & LOW16
+    more = u64(state >= parts << u64(32))
+    store64(out, end - 8, state << u64(48))
+    state >>= more << u64(4)
+    whole = high_product(state, RECIPROCALS[u64(row)])  # state // parts
+    start = (known & LOW16) + RANKS[u64(symbol)] * parts
+    return end - 2 * i64(more), (whole << u64(16)) + start + state - whole * parts
+
+
+@njit(cache=True)
+def _put_several(
+    out: Bytes, end: int, state: Any, symbols: Bytes, rows: Rows, first: int, behind: int
+) -> tuple[int, Any]:
+    for i in range(behind - 1, first - 1, -1):
+        end, state = _put(out, end, state, symbols[i], rows[i])
+    return end, state
+
+
+@njit(cache=True)
+def write_range(plan: RangePlan, out: Bytes, at: int) -> int:
+    """Write from byte `at` on; returns the byte behind. What is read first is written last, from the end."""
+    behind, symbols, rows = at + plan.num_bytes, plan.symbols, plan.rows
+    end, last = behind, 0
+    a, b, c, d = LEAST, LEAST, LEAST, LEAST
+    for i in range(plan.ends.shape[0]):
+        last += plan.ends[i, CODERS - 1]
+    for i in range(plan.ends.shape[0]):
+        ends = plan.ends[i]
+        first = last - ends[3]
+        second, third, fourth = first + ends[0], first + ends[1], first + ends[2]
+        together = min(second - first, third - second, fourth - third, last - fourth)
+        end, d = _put_several(out, end, d, symbols, rows, fourth + together, last)
+        end, c = _put_several(out, end, c, symbols, rows, third + together, fourth)
+        end, b = _put_several(out, end, b, symbols, rows, second + together, third)
+        end, a = _put_several(out, end, a, symbols, rows, first + together, second)
+        for j in range(together - 1, -1, -1):
+            end, d = _put(out, end, d, symbols[u64(fourth + j)], rows[u64(fourth + j)])
+            end, c = _put(out, end, c, symbols[u64(third + j)], rows[u64(third + j)])
+            end, b = _put(out, end, b, symbols[u64(second + j)], rows[u64(second + j)])
+            end, a = _put(out, end, a, symbols[u64(first + j)], rows[u64(first + j)])
+        last = first
+    unused = end - (at + HEAD)
+    if unused > 0:
+        for i in range(at + HEAD, behind - unused):
+            out[i] = out[i + unused]
+        out[behind - unused : behind] = 0
+    out[at] = plan.top
+    store64(out, at + 1, a)  # each writes over what is too much of the one before; the last has room to its left
+    store64(out, at + 7, b)
+    store64(out, at + 13, c)
+    for i in range(STATE_BYTES):
+        out[at + 19 + i] = (d >> u64(8 * i)) & u64(255)
+    return behind
+
+
+@njit(cache=True, inline="always")
+def _get(
+    buffer: Bytes, at: int, state: Any, before: Any, place: Any, next_place: Any, near: Rows, weights: Any, out: Bytes
+) -> tuple[int, Any, Any, Any]:
+    """Read the byte at `next_place`; `before` has the ones of the eight bytes before `place`, the last one lowest.
+
+    Returns the byte of the buffer behind, the new state, and `before` and `place` for the next one.
+    """
+    skipped = u64(next_place) - place
+    before = before << (skipped << u64(3)) if skipped < u64(8) else u64(0)
+    place += skipped
+    guess = ((before * weights) >> u64(56)) + u64(near[place >> u64(3)])
+    slot = state & LOW16
+    ones = not_above(STARTS, i64(guess << u64(3)), slot)
+    known = ROWS[u64(9) * guess + ones]
+    parts, above = (known >> u64(16)) & LOW16, slot - (known & LOW16)
+    rank = (above * (known >> u64(32))) >> u64(32)  # above // parts
+    out[place] = SYMBOLS[(ones << u64(7)) + rank]
+    state = parts * ((state >> u64(16)) - rank) + above
+    more = u64(state < LEAST)
+    state = (state << (more << u64(4))) | (load64(buffer, at) & (more * LOW16))
+    return at + 2 * i64(more), state, (before << u64(8)) | ones, place + u64(1)
+
+
+@njit(cache=True)
+def _get_several(
+    buffer: Bytes,
+    at: int,
+    end: int,
+    state: Any,
+    before: Any,
+    place: Any,
+    places: Places,
+    near: Rows,
+    weights: Any,
+    out: Bytes,
+) -> tuple[int, Any]:
+    for i in range(places.size):
+        if at > end:
+            break
+        at, state, before, place = _get(buffer, at, state, before, place, places[i], near, weights, out)
+    return at, state
+
+
+@njit(cache=True)
+def _first_place(words: Places, num_words: int, start: int) -> Any:
+    return u64(8) * u64(words[start]) if start < num_words else u64(0)
+
+
+@njit(cache=True)
+def _read_mask(
+    buffer: Bytes,
+    at: int,
+    end: int,
+    states: tuple[Any, Any, Any, Any],
+    flags: Words,
+    words: Places,
+    num_words: int,
+    places: Places,
+    expected: Any,
+    of_mask: int,
+    out: Bytes,
+) -> tuple[int, tuple[Any, Any, Any, Any]]:
+    """Read the bytes of a mask at their places, those of the words that are not zero; the byte behind, and the states.
+
+    It stops behind the end, by a few bytes.
+    """
+    starts, ends = np.empty(CODERS + 1, np.int64), np.empty(CODERS, np.int64)
+    _share_out(flags.view(np.uint8), words, num_words, places.size, starts, ends)
+    near, weights = _near(flags, of_mask), WEIGHTS[min(of_mask, 1)]
+    a, b, c, d = states
+    before_a, before_b, before_c, before_d = expected, expected, expected, expected
+    at_a, at_b = _first_place(words, num_words, starts[0]), _first_place(words, num_words, starts[1])
+    at_c, at_d = _first_place(words, num_words, starts[2]), _first_place(words, num_words, starts[3])
+    second, third, fourth = ends[0], ends[1], ends[2]
+    together = min(second, third - second, fourth - third, places.size - fourth)
+    for i in range(together):
+        if at > end:
+            return at, states
+        at, a, before_a, at_a = _get(buffer, at, a, before_a, at_a, places[u64(i)], near, weights, out)
+        at, b, before_b, at_b = _get(buffer, at, b, before_b, at_b, places[u64(second + i)], near, weights, out)
+        at, c, before_c, at_c = _get(buffer, at, c, before_c, at_c, places[u64(third + i)], near, weights, out)
+        at, d, before_d, at_d = _get(buffer, at, d, before_d, at_d, places[u64(fourth + i)], near, weights, out)
+    at, a = _get_several(buffer, at, end, a, before_a, at_a, places[together:second], near, weights, out)
+    at, b = _get_several(buffer, at, end, b, before_b, at_b, places[second + together : third], near, weights, out)
+    at, c = _get_several(buffer, at, end, c, before_c, at_c, places[third + together : fourth], near, weights, out)
+    at, d = _get_several(buffer, at, end, d, before_d, at_d, places[fourth + together :], near, weights, out)
+    return at, (a, b, c, d)
+
+
+@njit(cache=True)
+def _state(buffer: Bytes, at: int) -> Any:
+    return load64(buffer, at) & u64((1 << 48) - 1)
+
+
+@njit(cache=True)
+def read_range(buffer: Bytes, at: int, end: int, width: int, count: int) -> tuple[Any, bool]:
+    """The packed mask in the bytes from `at` up to `end`, and whether it is one with `count` ones."""
+    positions, firsts = _sizes(width)
+    masks = np.zeros(firsts[-1], np.uint64)
+    words, num_flags = masks[: firsts[1]], positions.size - 1
+    if end - at < HEAD:
+        return words, False
+    states = _state(buffer, at + 1), _state(buffer, at + 7), _state(buffer, at + 13), _state(buffer, at + 19)
+    top, at, num_ones = u64(buffer[at]), at + HEAD, min(count, width - count)
+    if min(states) < LEAST or top >> u64(positions[-1]) != 0:
+        return words, False
+    masks[firsts[num_flags]] = top
+    flagged, num_flagged = np.zeros(1, np.uint32), min(top, 1)
+    for i in range(num_flags - 1, -1, -1):
+        mask, flags = masks[firsts[i] : firsts[i + 1]].view(np.uint8), masks[firsts[i + 1] : firsts[i + 2]]
+        places = np.empty(ones_in_all(flags) + 8, np.uint32)
+        num_places = places_of(flags, places)
+        expected = _expected(i, num_ones, width)
+        at, states = _read_mask(
+            buffer, at, end, states, flags, flagged, num_flagged, places[:num_places], expected, i, mask
+        )
+        last = positions[i] - 1
+        if at > end or u64(mask[last >> 3]) >> u64((last & 7) + 1) != 0:  # no one stands behind the last position
+            return words, False
+        flagged, num_flagged = places, num_places
+    if max(states) > LEAST or ones_in_all(words) != num_ones:
+        return words, False
+    if num_ones < count:
+        _invert(words, width)
+    return words, True

@@ -2,7 +2,6 @@
 
 from gossamer.wire.catching_up import Listener, Speaker
 from gossamer.wire.codec import Codec, Sizes
-from gossamer.wire.contexts import wavelet_contexts
 from gossamer.wire.frame import WireError
 from gossamer.wire.reference import elias_fpzip_bytes, six_bytes
 from gossamer.wire.warm import warm
@@ -16,5 +15,4 @@ __all__ = [
     "elias_fpzip_bytes",
     "six_bytes",
     "warm",
-    "wavelet_contexts",
 ]

@@ -1,7 +1,7 @@
 """Messages to bytes and back, without loss: the one encoder of simulation and network."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -60,7 +60,6 @@ class _Coding(NamedTuple):
     spec: PartSpec
     width: int
     values: ValueCoder
-    contexts: indices.Contexts
     all: Words  # the packed mask of a row of which everything is sent
 
 
@@ -75,10 +74,8 @@ class _Given(NamedTuple):
 class Codec:
     """The messages of one run to frames and back.
 
-    parts, num_parameters, seed and contexts must be the same at both ends, and are checked by every frame; run_id tells
-    runs apart. index_coding = "range" tries the adaptive range coder as well: indices are 2 to 6 % shorter for eight
-    times the work, in `num_bytes` too, since its size is known only by coding. With it, contexts may give each position
-    of the parameter vector a small number: positions of the same number share what is learned (`wavelet_contexts`).
+    parts, num_parameters and seed must be the same at both ends, and are checked by every frame; run_id tells runs
+    apart. index_coding = "range" tries the adaptive range coder as well: indices are 2 to 5 % shorter for more work.
     """
 
     frame_bytes = frames.OVERHEAD  # what a frame has besides its parts
@@ -90,7 +87,6 @@ class Codec:
         seed: int,
         run_id: int = 0,
         index_coding: IndexCoding = "auto",
-        contexts: NDArray[Any] | None = None,
     ):
         if index_coding not in ("auto", "range"):
             raise ValueError(f'index_coding must be "auto" or "range", {index_coding!r} was given')
@@ -101,7 +97,7 @@ class Codec:
         self.index_coding = index_coding
         self._parts: dict[str, _Coding] = {}
         for name, spec in parts.items():
-            self._parts[name] = _coding(name, spec, num_parameters, contexts)
+            self._parts[name] = _coding(name, spec, num_parameters)
             earlier = self._parts.get(spec.like or name)
             if spec.like == name or earlier is None or earlier.width != self._parts[name].width:
                 raise ValueError(f"part {name!r} is like {spec.like!r}, which is not an earlier part of its width")
@@ -193,11 +189,11 @@ class Codec:
         marks = NO_MARKS if given.marks is None else given.marks
         numbers, scales = given.values
         by_range = part.spec.indexed and self.index_coding == "range"
-        if isinstance(coder, FloatCoder) and not by_range:
-            return Sizes(*float_sizes(numbers, coder.num_bits, marks, part.all, part.spec.indexed, INSIDE))
-        if isinstance(coder, LevelCoder) and not by_range:
-            rest = (coder.bucket, marks, part.all, part.spec.indexed, INSIDE)
-            sizes = level_sizes(numbers, coder.num_bits, scales, *rest)
+        how = (marks, part.all, part.spec.indexed, by_range, INSIDE)
+        if isinstance(coder, FloatCoder):
+            return Sizes(*float_sizes(numbers, coder.num_bits, *how))
+        if isinstance(coder, LevelCoder):
+            sizes = level_sizes(numbers, coder.num_bits, scales, coder.bucket, *how)
             for row in np.flatnonzero(sizes[2] < 0):  # what may be wrong is planned once more, to say what it is
                 sizes[:, row] = self._plan(given, int(row)).sizes
             return Sizes(*sizes)
@@ -208,7 +204,7 @@ class Codec:
         part = given.part
         mask, num_sent, index_plan = part.all, part.width, None
         if given.marks is not None and part.spec.indexed:
-            index_plan = indices.plan(given.marks[row], part.contexts if self.index_coding == "range" else None)
+            index_plan = indices.plan(given.marks[row], self.index_coding == "range")
             mask, num_sent = index_plan.words, index_plan.num_sent
         elif given.marks is not None:
             mask = pack(given.marks[row])
@@ -228,7 +224,7 @@ class Codec:
             return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at
         if not part.spec.indexed:
             return None, None, at
-        positions, row, at = indices.read(payload, at, end, part.width, part.contexts)
+        positions, row, at = indices.read(payload, at, end, part.width)
         return positions, torch.from_numpy(row), at
 
 
@@ -236,20 +232,13 @@ def _same_entries(a: Tensor | None, b: Tensor | None) -> bool:
     return a is b or (a is not None and b is not None and torch.equal(a, b))
 
 
-def _coding(name: str, spec: PartSpec, num_parameters: int, contexts: NDArray[Any] | None) -> _Coding:
+def _coding(name: str, spec: PartSpec, num_parameters: int) -> _Coding:
     width = num_parameters if spec.width is None else spec.width
     if not 1 <= width <= MAX_WIDTH:
         raise ValueError(f"part {name!r} is {width} numbers wide; from 1 to 2^31 - 1 can be sent")
     if (spec.indexed, spec.drawn is not None, spec.like is not None).count(True) > 1:
         raise ValueError(f"part {name!r} may be indexed, drawn or like another part, and not two of them")
-    if contexts is not None and contexts.size == width:
-        numbers = contexts.astype(np.uint16)
-        if (numbers != contexts).any():
-            raise ValueError("contexts must be whole numbers from 0 to 65535")
-    else:
-        numbers = np.zeros(width, np.uint16)
-    found = indices.Contexts(numbers, int(numbers.max()) + 1)
-    return _Coding(spec, width, _value_coder(name, spec), found, all_ones(width))
+    return _Coding(spec, width, _value_coder(name, spec), all_ones(width))
 
 
 def _value_coder(name: str, spec: PartSpec) -> ValueCoder:
@@ -270,7 +259,6 @@ def _fingerprint(parts: Mapping[str, _Coding], seed: int) -> int:
     for name, part in parts.items():
         spec = part.spec
         kind = "drawn" if spec.drawn else "indexed" if spec.indexed else f"like:{spec.like}" if spec.like else "dense"
-        contexts = xxhash.xxh3_64_intdigest(part.contexts.numbers.tobytes()) if part.contexts.num_different > 1 else 0
         running = " running" if spec.running else ""
-        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket} {contexts}{running}\n")
+        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket}{running}\n")
     return xxhash.xxh3_64_intdigest("".join(lines).encode()) & 0xFFFFFFFF

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from gossamer.kernels import indices, ranges
 from gossamer.kernels.bits import Bytes, Positions, Words
-from gossamer.kernels.measure import INSIDE, MAX_RICE, TAG_ALL, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE, varint_bytes
+from gossamer.kernels.measure import INSIDE, MAX_RICE, TAG_ALL, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE
 from gossamer.wire.frame import WireError
 
 CODERS = {TAG_ALL: "all", TAG_GAMMA: "gamma", TAG_BLOCKS: "blocks", TAG_RANGE: "range"} | {
     TAG_RICE + r: f"rice{r}" for r in range(MAX_RICE + 1)
 }
-NOT_CODED = np.empty(0, np.uint8)
 WHY = {
     indices.UNKNOWN: "Index coding {tag} is not known here.",
     indices.NO_COUNT: "A count is cut off or too long.",
@@ -33,25 +32,17 @@ class IndexPlan(NamedTuple):
     num_bytes: int  # without the tag
     words: Words  # the packed mask
     modes: Bytes  # how each block would be coded by block-Rice
-    coded: Bytes = NOT_CODED  # the range coder's bytes: their number is known only once they are there
+    ranged: ranges.RangePlan | None = None  # if it is by the range coder
 
 
-class Contexts(NamedTuple):
-    """The range coder's context of each position."""
-
-    numbers: ranges.Contexts
-    num_different: int
-
-
-def plan(mask: Bytes, contexts: Contexts | None = None) -> IndexPlan:
-    """The shortest coding of a mask of zeros and ones; with contexts, the range coder is tried as well."""
+def plan(mask: Bytes, by_range: bool = False) -> IndexPlan:
+    """The shortest coding of a mask of zeros and ones; the range coder is tried only if asked for."""
     words, tag, count, num_bytes, modes = indices.plan_marks(mask, INSIDE)
-    if contexts is not None and tag != TAG_ALL and num_bytes > 4:
-        scratch = np.empty(num_bytes, np.uint8)
-        length = ranges.write_range(mask, contexts.numbers, contexts.num_different, count, scratch)
-        with_counts = varint_bytes(count) + varint_bytes(length) + length
-        if length >= 0 and with_counts < num_bytes:
-            return IndexPlan(TAG_RANGE, count, with_counts, words, modes, scratch[:length])
+    if by_range and num_bytes > ranges.HEAD:
+        ranged = ranges.plan_range(words, mask.size, count, True)
+        ranged_bytes = indices.ranged_bytes(ranged.num_bytes, count)
+        if ranged_bytes < num_bytes:
+            return IndexPlan(TAG_RANGE, count, ranged_bytes, words, modes, ranged)
     return IndexPlan(tag, count, num_bytes, words, modes)
 
 
@@ -65,19 +56,19 @@ def write(plan: IndexPlan, positions: Positions | None, width: int, out: Bytes, 
     if positions is None:
         out[at] = TAG_ALL
         return at + 1
-    return indices.write_indices(plan.tag, plan.words, plan.modes, positions, width, plan.coded, out, at)
+    if plan.ranged is not None:
+        return indices.write_ranged(plan.ranged, plan.num_sent, out, at)
+    return indices.write_indices(plan.tag, plan.words, plan.modes, positions, width, out, at)
 
 
-def read(
-    buffer: Bytes, at: int, end: int, width: int, contexts: Contexts
-) -> tuple[Positions | None, NDArray[np.bool_], int]:
+def read(buffer: Bytes, at: int, end: int, width: int) -> tuple[Positions | None, NDArray[np.bool_], int]:
     """The positions, or None if they are all, the row of marks, (1, width), and the byte behind what was read."""
     if at >= end:
         raise WireError("The frame ends before the indices of a part.")
     if buffer[at] == TAG_ALL:
         return None, np.ones((1, width), np.bool_), at + 1
     marks = np.zeros((1, width), np.bool_)
-    positions, behind = indices.read_indices(buffer, at, end, contexts.numbers, contexts.num_different, marks)
+    positions, behind = indices.read_indices(buffer, at, end, marks)
     if behind < 0:
         raise WireError(WHY[behind].format(tag=buffer[at], width=width))
     return positions, marks, behind
