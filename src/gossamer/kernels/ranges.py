@@ -401,7 +401,7 @@ def read_range(buffer: Bytes, at: int, end: int, width: int, count: int) -> tupl
     if min(states) < LEAST or top >> u64(positions[-1]) != 0:
         return words, False
     masks[firsts[num_flags]] = top
-    flagged, num_flagged = np.zeros(1, np.uint32), min(top, 1)
+    flagged, num_flagged = np.zeros(1, np.uint32), i64(top > 0)  # the words that are not zero
     for i in range(num_flags - 1, -1, -1):
         mask, flags = masks[firsts[i] : firsts[i + 1]].view(np.uint8), masks[firsts[i + 1] : firsts[i + 2]]
         places = np.empty(ones_in_all(flags) + 8, np.uint32)

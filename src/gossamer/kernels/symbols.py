@@ -11,7 +11,7 @@ from gossamer.kernels.lanes import COMPRESSES, LANES, take_bytes, within
 
 SPARSE = 16  # where fewer than one of so many numbers is sent, they are listed first
 PIECE = 1024  # symbols that are counted together
-WINDOW = 16  # symbols next to each other that are counted one at a time, if nearly all are of them
+WINDOW = 10  # symbols next to each other that are counted one at a time, if nearly all are of them
 
 
 @njit(cache=True)
