@@ -59,7 +59,7 @@ class Quantize(Compression):
         return PartSpec(values=f"int{self.bits}", bucket=self.bucket)
 
     def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
-        return _quantize(x, sent, self.bucket, LARGEST, _top(self.bits), round.rng if self.stochastic else None)
+        return quantize(x, sent, self.bucket, LARGEST, _top(self.bits), round.rng if self.stochastic else None)
 
     def delta(self, width: int) -> float:
         """Worst when all but the largest lie halfway between 0 and 1."""
@@ -96,7 +96,7 @@ class Qsgd(Compression):
         return PartSpec(values=f"int{max(2, self.bits)}", bucket=self.bucket)
 
     def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
-        return _quantize(x, sent, self.bucket, LENGTH if self.norm == "l2" else LARGEST, _top(self.bits), round.rng)
+        return quantize(x, sent, self.bucket, LENGTH if self.norm == "l2" else LARGEST, _top(self.bits), round.rng)
 
     def omega(self, width: int) -> float:
         """For l2 within the paper's bound, min(n / s^2, sqrt(n) / s)."""
@@ -132,7 +132,7 @@ class Sign(Compression):
         return 1 / _longest(self.bucket, width)
 
 
-def _quantize(x: Tensor, sent: Tensor | None, bucket: int, norm: int, top: int, rng: Streams | None) -> Part:
+def quantize(x: Tensor, sent: Tensor | None, bucket: int, norm: int, top: int, rng: Streams | None) -> Part:
     """Levels from -top to top, rounded at random if there are streams to draw from, else to the nearest."""
     rows, marks = _arrays(x, sent)
     scales = _scales(rows, marks, bucket, norm, top)

@@ -5,16 +5,20 @@ import torch
 
 from gossamer import wire
 from gossamer.compressors import largest
+from gossamer.compressors.coarse import quantize
 from gossamer.core import Algorithm, Part, Task, chosen, partial_average, picked
 from gossamer.engines.host import Codecs, edges_of, network_of
 from gossamer.engines.inbox import BlockInbox
 from gossamer.experiment import Experiment
+from gossamer.kernels.quantize import LARGEST
 from gossamer.transforms import LinearTransform
 
 
 def warm(experiment: Experiment, task: Task) -> None:
-    """What is loaded is not the kernels of compressors, but all others that a round of the experiment needs."""
+    """The kernels that a round of the experiment needs, and few others."""
     _average(experiment)
+    if any(spec.values.startswith("int") for spec in experiment.algorithm.parts.values()):
+        quantize(torch.ones(1, 2), None, bucket=0, norm=LARGEST, top=1, rng=None)
     _transform(experiment.algorithm, sum(task.layer_sizes))
     codecs = Codecs(experiment, task)
     wire.warm(codecs.full, counted=True)
