@@ -112,6 +112,19 @@ def test_the_table_says_every_figure_of_one_run() -> None:
     assert "4 nodes trained digits for 40 rounds; topology regular (degree 3); seed 1." in page
 
 
+def test_bytes_that_were_told_again_have_a_column_where_there_are_any() -> None:
+    plain, lossy = curve("jwins"), curve("silk")
+    assert "told again" not in html("One", [plain])
+    lossy.result["bytes_resync"] = 7_000_000
+    page = html("Two", [plain, lossy])
+    assert ">told again<" in page
+    table = page[page.index('<table class="results">') : page.index("</table>")]
+    heads, *rows = [re.findall(r"<t[dh]", row) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL)[1:]]
+    assert {len(row) for row in rows} == {len(heads)}
+    assert table.count("<td>–</td>") == 1  # of the run that had none
+    assert "<td>7.00 MB</td>" in table
+
+
 def test_every_label_is_in_the_table_and_at_its_line() -> None:
     page = html("Two", [curve("jwins"), curve("choco")])
     for label in ("jwins", "choco"):

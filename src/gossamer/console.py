@@ -99,7 +99,8 @@ def results_table(runs: Sequence[Run]) -> Table:
     metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
     table.add_column("algorithm", overflow="fold")
-    for heading in (metric, "range", "values", "metadata", "total", "of full", "s"):
+    again = any("bytes_resync" in run.result for run in runs)
+    for heading in (metric, "range", "values", "metadata", *["again"] * again, "total", "of full", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, results in groups.items():
         numbers = [key for key, value in results[0].items() if isinstance(value, (int, float))]
@@ -109,12 +110,15 @@ def results_table(runs: Sequence[Run]) -> Table:
             name,
             _figure(metric, mean[f"{metric}_mean"]),
             f"{_figure(metric, least)}..{_figure(metric, most)}",
-            *(size(mean[f"bytes_{kind}"]) for kind in ("values", "metadata", "total")),
+            *(size(mean[f"bytes_{kind}"]) for kind in ("values", "metadata")),
+            *[size(mean["bytes_resync"]) if "bytes_resync" in mean else "-"] * again,
+            size(mean["bytes_total"]),
             f"{mean['bytes_share_of_full']:.1%}",
             f"{mean['seconds']:.1f}",
         )
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
-    table.caption = f"{seeds}range over nodes; of full: share of full sharing"
+    missed = "; again: to those who missed messages" if again else ""
+    table.caption = f"{seeds}range over nodes; of full: share of full sharing{missed}"
     return table
 
 

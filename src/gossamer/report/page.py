@@ -108,11 +108,13 @@ def results(groups: Groups, metric: str) -> str:
     """The table, one row a label."""
     runs = [curve for curves in groups.values() for curve in curves]
     several, mean_model = len(runs) > len(groups), any(f"{metric}_of_mean_model" in run.result for run in runs)
+    again = any("bytes_resync" in run.result for run in runs)
     measured = ["mean", "min – max over nodes", *["of the mean model"] * mean_model]
-    heads = [*["seeds"] * several, *measured, "values", "metadata", "total", "of full sharing", "time"]
+    sent = ["values", "metadata", *["told again"] * again, "total", "of full sharing"]
+    heads = [*["seeds"] * several, *measured, *sent, "time"]
     rows = ""
     for index, (label, curves) in enumerate(groups.items()):
-        figures = [*[str(len(curves))] * several, *cells(curves, metric, mean_model)]
+        figures = [*[str(len(curves))] * several, *cells(curves, metric, mean_model, again)]
         rows += f'<tr><th scope="row"><span class="swatch {colour(index)}"></span>{safe(label)}</th>'
         rows += "".join(
             f"<td{' class=main' * (head == 'mean')}>{value}</td>" for head, value in zip(heads, figures, strict=True)
@@ -121,7 +123,7 @@ def results(groups: Groups, metric: str) -> str:
     seeds = " With several seeds: mean ± standard deviation over seeds; the range is over all their nodes."
     return f"""<div class="scroll"><table class="results">
 <thead><tr><td></td>{"<td></td>" * several}<th colspan="{len(measured)}" scope="colgroup">{words([metric])}</th>\
-<th colspan="4" scope="colgroup">bytes sent</th><td></td></tr>
+<th colspan="{len(sent)}" scope="colgroup">bytes sent</th><td></td></tr>
 <tr><th scope="col">algorithm</th>{"".join(f'<th scope="col">{head}</th>' for head in heads)}</tr></thead>
 <tbody>
 {rows}</tbody></table></div>
@@ -139,7 +141,7 @@ def tested(runs: list[Curve]) -> str:
     return " Tested on {:,} of {:,} nodes and {:,} of {:,} samples.".format(*numbers)
 
 
-def cells(curves: list[Curve], metric: str, mean_model: bool) -> list[str]:
+def cells(curves: list[Curve], metric: str, mean_model: bool, again: bool) -> list[str]:
     """What the table says of the seeds of one label."""
     text = metric_text(metric)
 
@@ -154,7 +156,7 @@ def cells(curves: list[Curve], metric: str, mean_model: bool) -> list[str]:
         mean,
         f"{low} – {high}" if low != "–" != high else "–",
         *[cell(f"{metric}_of_mean_model", text)] * mean_model,
-        *(cell(f"bytes_{part}", size) for part in ("values", "metadata", "total")),
+        *(cell(f"bytes_{part}", size) for part in ("values", "metadata", *["resync"] * again, "total")),
         cell("bytes_share_of_full", percent),
         cell("seconds", duration),
     ]
