@@ -161,7 +161,7 @@ def golden():
 def test_the_frames_in_the_documentation_are_what_is_written_and_read():
     text = Path(__file__).parent.parent.joinpath("docs", "wire-format.md").read_text()
     lines = text.split("## Four frames")[1].splitlines()
-    *written, ranged = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
+    *written, ranged, start = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
     for frame, (codec, message) in zip(written, golden(), strict=True):
         assert codec.encode(message, sender=2, round=3) == frame
         assert_same(codec.decode(frame)[2], message)
@@ -174,6 +174,11 @@ def test_the_frames_in_the_documentation_are_what_is_written_and_read():
     behind = write_ranged(plan, 5, out, 0)
     assert ranged[28 : 28 + behind] == out[:behind].tobytes()
     assert ranged[28 + behind : -8] == written[1][33:-8], "the values are the same"
+    marks = np.array([i * i % 61 < i % 600 // 60 for i in range(6000)], np.uint8)
+    out = np.zeros(335, np.uint8)
+    assert ranges.write_range(ranges.plan_range(pack(marks), 6000, int(marks.sum()), True), out, 0) == 335
+    assert out[:25].tobytes() == start
+    assert f"{xxhash.xxh3_64_intdigest(out.tobytes()):016x}:" in lines
 
 
 def documented(lines):
