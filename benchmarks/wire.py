@@ -36,7 +36,7 @@ from gossamer.wire import Codec, indices, warm
 
 SNAPSHOTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "snapshots"
 MADE_UP = "made up"
-SHORT, SEVERAL = 0.002, 3  # seconds; a reference that takes longer is timed three times in all
+SLOW = 0.002  # seconds; a reference that takes longer is timed three times in all
 KEPT = (0.01, 0.1, 0.25, 0.37, 0.5, 1.0)
 
 
@@ -139,14 +139,15 @@ def rows_of(part: Part, rows: list[int]) -> Part:
 
 
 def best_seconds(works: dict[str, Callable[[], Any] | None], budget: float) -> dict[str, float]:
-    """The best time of each, all taken in turn so that a busy moment does not favour one of them; short ones several
-    times, so that it does not matter what was done before."""
+    """The best time of each, all taken in turn so that a busy moment does not favour one of them, and thrice in a turn,
+    so that it does not matter what was done before."""
     best = dict.fromkeys(works, float("inf"))
     deadline = perf_counter() + budget * len(works)
-    for turn in range(200):
+    for turn in range(100):
         for name, work in works.items():
-            for _ in range(SEVERAL if best[name] < SHORT else 1):
-                if work is not None and (turn < 3 or name != "reference" or best[name] < SHORT):
+            seldom = name == "reference" and best[name] > SLOW
+            for _ in range(1 if seldom else 3):
+                if work is not None and (turn < 3 or not seldom):
                     start = perf_counter()
                     work()
                     best[name] = min(best[name], perf_counter() - start)
@@ -175,9 +176,7 @@ def measure(case: str, kept: float, index_coding: Any, part: Part, spec: PartSpe
     out = np.zeros(len(frame) + 4 * width + PADDING, np.uint8)
 
     def write_indices() -> int:
-        plan = indices.plan(marks, by_range)
-        found = None if whole else positions_of(plan.words, plan.num_sent)
-        return indices.write(plan, found, width, out, 0)
+        return indices.write(indices.plan(marks, by_range), width, out, 0)[1]
 
     def write_values() -> int:
         return coding.values.write(coding.values.plan(given.values, 0, plan.words, num_sent), positions, out, end)

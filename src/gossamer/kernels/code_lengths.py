@@ -1,5 +1,7 @@
 """How long the code of each symbol is, from how often it occurs: Huffman's procedure, with codes of at most 12 bits."""
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -17,11 +19,23 @@ Counts = NDArray[np.int64]
 
 
 @njit(cache=True)
+def ends(numbers: Any) -> tuple[int, int]:
+    """The first and the last of 256 that are not zero; one, if all are: 255 and 255."""
+    low, high = 0, 255
+    while low < 255 and numbers[low] == 0:
+        low += 1
+    while high > low and numbers[high] == 0:
+        high -= 1
+    return low, high
+
+
+@njit(cache=True)
 def _sorted_symbols(counts: Counts) -> Bytes:
     """The symbols that occur, rare ones first, of equals the lowest first."""
     symbols = np.empty(257, np.uint8)
     n, largest = 0, 0
-    for symbol in range(256):
+    low, high = ends(counts)
+    for symbol in range(low, high + 1):
         symbols[n] = symbol
         n += counts[symbol] > 0
         largest = max(largest, counts[symbol])

@@ -19,8 +19,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.kernels.bits import Bytes, i64, leading_zeros, peek, put, store64, u64
-from gossamer.kernels.code_lengths import MAX_LENGTH, Counts, averages, code_lengths
+from gossamer.kernels.bits import Bytes, Words, i64, leading_zeros, peek, put, store64, u64
+from gossamer.kernels.code_lengths import MAX_LENGTH, Counts, averages, code_lengths, ends
 from gossamer.kernels.gaps import get_gamma, put_gamma
 
 BEFORE_FIRST = 8
@@ -29,16 +29,6 @@ FEW = 1 << 14  # symbols coded, for which an average may be worth its making
 AT_ONCE = 6  # symbols that one look into a table may show
 WORTH_SEVERAL = 4096  # symbols, for which such a table is worth its making
 TURNED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])  # the bits of a byte in reverse
-
-
-@njit(cache=True)
-def _ends(counts: Counts) -> tuple[int, int]:
-    low, high = 0, 255
-    while low < 255 and counts[low] == 0:
-        low += 1
-    while high > low and counts[high] == 0:
-        high -= 1
-    return low, high
 
 
 @njit(cache=True)
@@ -53,7 +43,7 @@ def _run(lengths: Bytes, symbol: int, high: int) -> int:
 @njit(cache=True)
 def coded_bytes(counts: Counts, lengths: Bytes) -> int:
     """Bytes of the table and of the symbols coded with it."""
-    low, high = _ends(counts)
+    low, high = ends(counts)
     table_bits, symbol_bits = 0, 0
     if low < high:
         for symbol in range(low, high + 1):
@@ -74,7 +64,7 @@ def code_histogram(counts: Counts, of_numbers: bool) -> Any:
     code_lengths(counts, lengths)
     num_bytes = coded_bytes(counts, lengths)
     if of_numbers and lengths.any() and counts.sum() < FEW:
-        low, high = _ends(counts)
+        low, high = ends(counts)
         smoother = np.empty(256, np.uint8)
         code_lengths(averages(counts, low, high), smoother)
         fewer_bytes = coded_bytes(counts, smoother)
@@ -86,7 +76,7 @@ def code_histogram(counts: Counts, of_numbers: bool) -> Any:
 @njit(cache=True)
 def write_table(counts: Counts, lengths: Bytes, out: Bytes, at: int) -> int:
     """Write the table from byte `at` on; returns the byte behind."""
-    low, high = _ends(counts)
+    low, high = ends(counts)
     out[at], out[at + 1] = low, high
     at += 2
     if low == high:
@@ -143,20 +133,22 @@ def read_table(buffer: Bytes, at: int, end: int, lengths: Bytes) -> tuple[int, i
 
 
 @njit(cache=True)
-def _codes(lengths: Bytes) -> NDArray[np.uint16]:
-    """The code of each symbol, its highest bit turned to the lowest place, where it is written first."""
+def _codes(lengths: Bytes) -> Words:
+    """The code of each symbol, its highest bit turned to the lowest place, where it is written first; below it, in 4
+    bits, its length."""
+    low, high = ends(lengths)
     following = np.zeros(MAX_LENGTH + 2, np.int64)  # the next code of each length; at first how many are shorter by one
-    for symbol in range(256):
+    for symbol in range(low, high + 1):
         following[i64(lengths[symbol]) + 1] += lengths[symbol] > 0
     for length in range(1, MAX_LENGTH + 1):
         following[length] = (following[length] + following[length - 1]) << 1
-    codes = np.zeros(256, np.uint16)
-    for symbol in range(256):
+    codes = np.zeros(256, np.uint64)
+    for symbol in range(low, high + 1):
         length = i64(lengths[symbol])
         if length > 0:
             code = following[length]
             following[length] += 1
-            codes[symbol] = (TURNED[code & 255] << 8 | TURNED[code >> 8]) >> (16 - length)
+            codes[symbol] = (TURNED[code & 255] << 8 | TURNED[code >> 8]) >> (16 - length) << 4 | length
     return codes
 
 
@@ -164,12 +156,9 @@ def _codes(lengths: Bytes) -> NDArray[np.uint16]:
 def write_symbols(symbols: Bytes, lengths: Bytes, out: Bytes, at: int) -> int:
     """Write the codes from byte `at` on; returns the byte behind."""
     codes = _codes(lengths)
-    both = np.empty(256, np.uint64)
-    for symbol in range(256):
-        both[symbol] = (u64(codes[symbol]) << u64(4)) | u64(lengths[symbol])
     held, num_held = u64(0), 0
     for symbol in symbols:
-        code = both[symbol]
+        code = codes[symbol]
         at, held, num_held = put(out, at, held, num_held, code >> u64(4), i64(code & u64(15)))
     return at + (num_held > 0)
 
@@ -178,12 +167,13 @@ def write_symbols(symbols: Bytes, lengths: Bytes, out: Bytes, at: int) -> int:
 def _next_symbols(lengths: Bytes) -> NDArray[np.uint16]:
     """For all that the next bits may be, as many as the longest code has, a symbol and above it its code's length."""
     codes = _codes(lengths)
-    longest = i64(lengths.max())
+    low, high = ends(lengths)
+    longest = i64(lengths[low : high + 1].max())
     table = np.empty(1 << longest, np.uint16)
-    for symbol in range(256):
+    for symbol in range(low, high + 1):
         length = i64(lengths[symbol])
         if length > 0:
-            for entry in range(i64(codes[symbol]), 1 << longest, 1 << length):
+            for entry in range(i64(codes[symbol] >> u64(4)), 1 << longest, 1 << length):
                 table[entry] = symbol << 4 | length
     return table
 

@@ -32,16 +32,19 @@ def write_varint(number: int, out: Bytes, at: int) -> int:
 
 
 @njit(cache=True)
-def write_indices(tag: int, words: Words, modes: Bytes, positions: Positions, width: int, out: Bytes, at: int) -> int:
-    """Write tag and indices from byte `at` on, but by the range coder; returns the byte behind them."""
+def write_indices(
+    tag: int, words: Words, modes: Bytes, count: int, width: int, out: Bytes, at: int
+) -> tuple[Positions, int]:
+    """Write tag and indices from byte `at` on, but by the range coder; returns the positions and the byte behind."""
+    positions = positions_of(words, count)
     out[at] = tag
     at += 1
     if tag == TAG_BLOCKS:
-        return blocks.write_blocks(words, modes, width, out, at)
-    at = write_varint(positions.size, out, at)
+        return positions, blocks.write_blocks(words, modes, width, out, at)
+    at = write_varint(count, out, at)
     if tag == TAG_GAMMA:
-        return gaps.write_gamma(positions, out, at)
-    return gaps.write_rice(positions, tag - TAG_RICE, out, at)
+        return positions, gaps.write_gamma(positions, out, at)
+    return positions, gaps.write_rice(positions, tag - TAG_RICE, out, at)
 
 
 @njit(cache=True)

@@ -128,9 +128,10 @@ class Codec:
         at = frames.HEADER.size
         for name, plan in plans.items():
             part = self._parts[name]
-            positions = None if plan.num_sent == part.width else positions_of(plan.mask, plan.num_sent)
             if plan.indices is not None:
-                at = indices.write(plan.indices, positions, part.width, out, at)
+                positions, at = indices.write(plan.indices, part.width, out, at)
+            else:
+                positions = None if plan.num_sent == part.width else positions_of(plan.mask, plan.num_sent)
             at = part.values.write(plan.values, positions, out, at)
         assert at == frames.HEADER.size + num_payload, "the size of a message was not what was planned"
         return frames.finish_frame(out, num_payload)

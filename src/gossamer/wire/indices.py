@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.kernels import indices, ranges
-from gossamer.kernels.bits import Bytes, Positions, Words
+from gossamer.kernels.bits import Bytes, Positions, Words, positions_of
 from gossamer.kernels.measure import INSIDE, MAX_RICE, TAG_ALL, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE
 from gossamer.wire.frame import WireError
 
@@ -51,14 +51,14 @@ def everything(words: Words, width: int) -> IndexPlan:
     return IndexPlan(TAG_ALL, width, 0, words, np.empty(0, np.uint8))
 
 
-def write(plan: IndexPlan, positions: Positions | None, width: int, out: Bytes, at: int) -> int:
-    """Write tag and indices from byte `at` on; returns the byte behind them."""
-    if positions is None:
+def write(plan: IndexPlan, width: int, out: Bytes, at: int) -> tuple[Positions | None, int]:
+    """Write tag and indices from byte `at` on; returns the positions, None if they are all, and the byte behind."""
+    if plan.tag == TAG_ALL:
         out[at] = TAG_ALL
-        return at + 1
+        return None, at + 1
     if plan.ranged is not None:
-        return indices.write_ranged(plan.ranged, plan.num_sent, out, at)
-    return indices.write_indices(plan.tag, plan.words, plan.modes, positions, width, out, at)
+        return positions_of(plan.words, plan.num_sent), indices.write_ranged(plan.ranged, plan.num_sent, out, at)
+    return indices.write_indices(plan.tag, plan.words, plan.modes, plan.num_sent, width, out, at)
 
 
 def read(buffer: Bytes, at: int, end: int, width: int) -> tuple[Positions | None, NDArray[np.bool_], int]:
