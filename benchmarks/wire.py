@@ -20,6 +20,7 @@ Every time is the best of several, taken in turn, on one core: on a shared machi
 import argparse
 import json
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -263,6 +264,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.6, help="time to spend on each measurement, about")
     parser.add_argument("--json", action="store_true", help="one JSON object a line in place of a table")
     chosen_options = parser.parse_args()
+    for path in chosen_options.snapshot or []:
+        if not zipfile.is_zipfile(path) or not {"w.npy", "V.npy"} <= {*zipfile.ZipFile(path).namelist()}:
+            parser.error(f"{path} is no npz file with w and V")
     torch.set_num_threads(1)
     warm()
     if reference(np.ones(2, np.bool_), np.ones(2, np.float32)) is None:
