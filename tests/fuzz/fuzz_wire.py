@@ -37,7 +37,9 @@ else:
 np.seterr(over="ignore")  # kernels count on whole numbers that wrap around, of which plain Python would warn
 
 from gossamer.core import Part, PartSpec, Quantized  # noqa: E402
-from gossamer.kernels import huffman, symbols  # noqa: E402
+from gossamer.kernels import huffman, ranges, symbols  # noqa: E402
+from gossamer.kernels.bits import pack  # noqa: E402
+from gossamer.kernels.indices import write_ranged  # noqa: E402
 from gossamer.rng import philox  # noqa: E402
 from gossamer.wire import frame as frames  # noqa: E402
 
@@ -133,7 +135,7 @@ CODECS = [
     _codec(60, x=PartSpec(indexed=True, values="int1")),
     _codec(70, x=PartSpec(indexed=True, values="int4", bucket=16), y=PartSpec(values="int3")),
     _codec(70, x=PartSpec(indexed=True, values="int8", bucket=16)),
-    _codec(1500, "range", x=PartSpec(indexed=True, values="bfloat16")),
+    _codec(2000, "range", x=PartSpec(indexed=True, values="bfloat16")),
     _codec(40, x=PartSpec(indexed=True, values="float16"), u=PartSpec(width=3, indexed=True, values="float64")),
     _codec(50, x=PartSpec(indexed=True), y=PartSpec(like="x", values="int8")),
 ]
@@ -181,7 +183,8 @@ def _part(coding, name, share, earlier):
     """A part whose numbers and entries are drawn from a stream that stays the same from version to version."""
     spec, width = coding.spec, coding.width
     words = philox(1, f"{name} {share} {spec.values} {width}").random_raw(2 * width)
-    local = np.where(np.arange(width) // 75 % 2, share**0.25, share**2)  # dense and sparse stretches
+    stretch = width // 8 if width > 1000 else 75  # long ones are where the range coder is shortest
+    local = np.where(np.arange(width) // stretch % 2, share**0.25, share**2)  # dense and sparse
     sent = torch.from_numpy(words[:width] * 2.0**-64 < local)[None]
     if spec.drawn is not None:
         sent = _drawn(wire.codec.Streams(5, [3], 9), width)
@@ -203,15 +206,30 @@ def _part(coding, name, share, earlier):
 
 
 def seeds():
-    """name -> input: for every codec messages in which nothing, little, much and all is sent, and one whole frame."""
+    """name -> input: for every codec messages in which nothing, little, much and all is sent, and one whole frame; for
+    the one that may use the range coder, also as that writes them where another one is shorter."""
     found = {}
     for number, codec in enumerate(CODECS):
         for share in (0.0, 0.02, 0.3, 0.5, 0.9, 1.0):
-            frame = codec.encode(_message(codec, share), sender=3, round=9)
+            message = _message(codec, share)
+            frame = codec.encode(message, sender=3, round=9)
             payload = frame[frames.HEADER.size : -frames.CHECKSUM.size]
             found[f"{number}-{int(100 * share):03}"] = bytes([number, 0]) + payload
+            if codec.index_coding == "range":
+                num_index_bytes = 1 + int(codec.num_bytes(message)["x"].indices[0])
+                ranged = _ranged(message["x"].sent) + payload[num_index_bytes:]
+                found[f"{number}-{int(100 * share):03}-range"] = bytes([number, 0]) + ranged
         found[f"{number}-frame"] = bytes([number, 2]) + frame
     return found
+
+
+def _ranged(sent):
+    """Tag and indices by the range coder."""
+    marks = sent[0].numpy().view(np.uint8)
+    count = int(marks.sum())
+    plan = ranges.plan_range(pack(marks), marks.size, count, True)
+    out = np.zeros(plan.num_bytes + 16, np.uint8)
+    return out[: write_ranged(plan, count, out, 0)].tobytes()
 
 
 def mutations(data, count, seed):
@@ -261,7 +279,7 @@ def main():
             (CORPUS / f"{name}.bin").write_bytes(data)
     elif chosen.seconds:
         with tempfile.TemporaryDirectory() as found:
-            flags = [f"-max_total_time={chosen.seconds}", "-max_len=2200", "-rss_limit_mb=4096", "-timeout=30"]
+            flags = [f"-max_total_time={chosen.seconds}", "-max_len=3000", "-rss_limit_mb=4096", "-timeout=30"]
             atheris.Setup([sys.argv[0], *flags, found, str(CORPUS)], one_input)
             atheris.Fuzz()
     else:
