@@ -135,8 +135,11 @@ def test_the_index_coding_is_the_sender_s_choice():
     sent = torch.from_numpy(np.random.default_rng(0).random(width) < shares)[None]
     message = {"x": chosen(torch.ones(1, width), sent)}
     plain, ranged = Codec({"x": spec}, width, 0), Codec({"x": spec}, width, 0, index_coding="range")
-    assert ranged.num_bytes(message)["x"].indices < 0.95 * plain.num_bytes(message)["x"].indices
-    assert_same(plain.decode(ranged.encode(message, 0, 0))[2], message)
+    sizes, frame = ranged.num_bytes(message)["x"], ranged.encode(message, 0, 0)
+    assert sizes.indices < 0.95 * plain.num_bytes(message)["x"].indices
+    assert frame[28] == 3, "that is not the range coder"
+    assert len(frame) == ranged.frame_bytes + sizes.total
+    assert_same(plain.decode(frame)[2], message)
 
 
 def golden():

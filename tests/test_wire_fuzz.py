@@ -110,10 +110,10 @@ from gossamer.compressors import Quantize
 from gossamer.engines.simulate import Simulation
 from gossamer.experiment import Experiment, Wire
 from gossamer.transforms import Fourier
-names = "bits", "floats", "gaps", "indices", "levels", "mixing", "quantize", "ranges", "selection", "sizes", "wavelet"
-KERNELS = [f"gossamer.kernels.{name}" for name in names]
-ALGORITHMS = [a.Jwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Choco(transform=Fourier()), a.Silk(),
-              a.QuantizedJwins(), a.JwinsPush(), a.Choco(Quantize(8))]
+names = "bits floats gaps indices levels mixing quantize range_reader ranges selection sizes wavelet"
+KERNELS = [f"gossamer.kernels.{name}" for name in names.split()]
+ALGORITHMS = [a.QuantizedJwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Choco(transform=Fourier()),
+              a.Silk(), a.QuantSgp(), a.Jwins(), a.JwinsPush(), a.Choco(Quantize(8))]
 for mode, coding, algorithm in product(("count", "encode"), ("range", "auto"), ALGORITHMS):
     experiment = Experiment(nodes=6, rounds=1, algorithm=algorithm, wire=Wire(mode, coding))
     with Simulation(experiment, workers=1) as simulation:

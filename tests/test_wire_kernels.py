@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import wire_twins as twins
-from gossamer.kernels import bits, blocks, gaps, measure, ranges
+from gossamer.kernels import bits, blocks, gaps, measure, range_reader, ranges
 from gossamer.kernels.bits import PADDING
 
 few = settings(max_examples=60, deadline=None)
@@ -182,7 +182,7 @@ def test_the_range_coder_writes_and_reads_as_its_twin(mask):
     out = np.full(len(data) + 4, 0xA5, np.uint8)
     assert ranges.write_range(plan, out, 2) == 2 + len(data)
     assert out.tobytes() == b"\xa5\xa5" + data + b"\xa5\xa5"
-    found, right = ranges.read_range(padded(data), 0, len(data), mask.size, count)
+    found, right = range_reader.read_range(padded(data), 0, len(data), mask.size, count)
     assert right
     np.testing.assert_array_equal(found, words)
     assert twins.read_range(data, mask.size, count) == mask.tolist()
@@ -195,7 +195,7 @@ def test_the_range_coder_makes_of_damaged_bytes_what_its_twin_makes(mask, byte, 
     data[byte % len(data)] ^= 1 << bit
     count = min(max(count + more, 0), mask.size)
     twin = twins.read_range(data, mask.size, count)
-    found, right = ranges.read_range(padded(data), 0, len(data), mask.size, count)
+    found, right = range_reader.read_range(padded(data), 0, len(data), mask.size, count)
     assert right == (twin is not None)
     if right:
         np.testing.assert_array_equal(found, bits.pack(np.array(twin, np.uint8)))
@@ -207,4 +207,4 @@ def test_the_range_coder_makes_of_any_bytes_what_its_twin_makes(data, width, cou
     count = min(count, width)
     data = bytes([*data[:1], *(b"\1\2\3\4\5\6" * 4), *data[1:]]) if len(data) % 2 else data  # states that may be
     twin = twins.read_range(data, width, count)
-    assert ranges.read_range(padded(data), 0, len(data), width, count)[1] == (twin is not None)
+    assert range_reader.read_range(padded(data), 0, len(data), width, count)[1] == (twin is not None)

@@ -18,7 +18,7 @@ from torch import Tensor
 from gossamer.algorithms import jwins
 from gossamer.algorithms.jwins import Jwins
 from gossamer.compressors import Quantize
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, picked
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, Transform, picked
 
 
 class State(NamedTuple):
@@ -58,6 +58,10 @@ class QuantizedJwins(Algorithm):
     @cached_property
     def _quantize(self) -> Quantize:
         return Quantize(self.bits, self.bucket)
+
+    @property
+    def transform(self) -> Transform:
+        return self._jwins.transform
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "QuantizedJwins":
         self._jwins.prepare(mixing, layer_sizes)

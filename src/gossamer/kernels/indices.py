@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gossamer.kernels import blocks, gaps, ranges
 from gossamer.kernels.bits import Bytes, Positions, Words, i64, mark, ones_in_all, pack, positions_of
 from gossamer.kernels.measure import MAX_RICE, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE, plan_indices, varint_bytes
+from gossamer.kernels.range_reader import read_range
 
 UNKNOWN, NO_COUNT, TOO_MANY, DAMAGED = -1, -2, -3, -4  # why indices cannot be read
 
@@ -35,7 +36,8 @@ def write_varint(number: int, out: Bytes, at: int) -> int:
 def write_indices(
     tag: int, words: Words, modes: Bytes, count: int, width: int, out: Bytes, at: int
 ) -> tuple[Positions, int]:
-    """Write tag and indices from byte `at` on, but by the range coder; returns the positions and the byte behind."""
+    """Write tag and indices, by any coder but the range coder, from byte `at` on; returns the positions and the byte
+    behind."""
     positions = positions_of(words, count)
     out[at] = tag
     at += 1
@@ -124,5 +126,5 @@ def _read_range(buffer: Bytes, at: int, end: int, width: int, count: int) -> tup
         return nothing, at
     if length > end - at:
         return nothing, DAMAGED
-    words, right = ranges.read_range(buffer, at, at + length, width, count)
+    words, right = read_range(buffer, at, at + length, width, count)
     return (positions_of(words, count), at + length) if right else (nothing, DAMAGED)

@@ -20,8 +20,6 @@ from gossamer.kernels.bits import (
     Words,
     high_product,
     i64,
-    load64,
-    not_above,
     ones_in,
     ones_in_all,
     pack64,
@@ -29,9 +27,9 @@ from gossamer.kernels.bits import (
     store64,
     u64,
 )
-from gossamer.kernels.urns import COSTS, GUESSES, RANKS, RECIPROCALS, ROWS, STARTS, SYMBOLS, UNIT
+from gossamer.kernels.urns import COSTS, GUESSES, RANKS, RECIPROCALS, ROWS, UNIT
 
-CODERS = 4
+CODERS = 4  # as many states are spelt out below
 STATE_BYTES = 6  # a state is from 2^32 up to 2^48
 HEAD = 1 + CODERS * STATE_BYTES  # bytes before the words that states take in
 LEAST = u64(1 << 32)
@@ -55,7 +53,7 @@ class RangePlan(NamedTuple):
 
 
 @njit(cache=True)
-def _sizes(width: int) -> tuple[Positions, Positions]:
+def mask_sizes(width: int) -> tuple[Positions, Positions]:
     """The positions of a mask, of its flags, of theirs and so on; and where the words of each start, one behind all."""
     num_masks, bits = 1, width
     while bits > 8:
@@ -70,7 +68,7 @@ def _sizes(width: int) -> tuple[Positions, Positions]:
 
 
 @njit(cache=True)
-def _invert(words: Words, width: int) -> None:
+def invert(words: Words, width: int) -> None:
     """Ones become zeros and zeros ones in the first `width` bits of a packed mask."""
     for i in range(width >> 6):
         words[i] = ~words[i]
@@ -87,15 +85,15 @@ def _ones_of_bytes(word: Any) -> Any:
 
 
 @njit(cache=True)
-def _expected(mask: int, num_ones: int, width: int) -> Any:
+def expected_before(mask: int, num_ones: int, width: int) -> Any:
     """The ones of each of the eight bytes before the first one of a stretch, which are not there."""
     return u64(min(8, ((num_ones << 3 * min(mask + 1, 4)) + (width >> 1)) // width)) * EACH
 
 
 @njit(cache=True)
-def _near(flags: Words, mask: int) -> Rows:
-    """What is added to the guesses for the bytes of each word, for the flags of its own and AROUND it; and for flags
-    where their rows begin."""
+def near_flags(flags: Words, mask: int) -> Rows:
+    """What is added to the guesses of the bytes of each word: for the mask itself by the flags of the word and AROUND
+    it, for flags what makes of a guess one of theirs, whose rows in the tables are the later ones."""
     near = np.empty(8 * flags.size, np.uint16)
     if mask > 0:
         near[:] = GUESSES
@@ -116,7 +114,7 @@ def _near(flags: Words, mask: int) -> Rows:
 
 
 @njit(cache=True)
-def _share_out(flags: Bytes, words: Places, num_words: int, num_bytes: int, starts: Positions, ends: Positions) -> None:
+def share_out(flags: Bytes, words: Places, num_words: int, num_bytes: int, starts: Positions, ends: Positions) -> None:
     """With which of the words that are not zero each coder begins, and how many bytes come before its end.
 
     It is the first word before which are as many bytes as the coders before should have.
@@ -189,7 +187,7 @@ def _masks(words: Words, width: int, firsts: Positions, inverted: bool) -> Words
     masks = np.zeros(firsts[-1], np.uint64)
     masks[: words.size] = words
     if inverted:
-        _invert(masks, width)
+        invert(masks, width)
     for i in range(firsts.size - 2):
         mask, flags = masks[firsts[i] : firsts[i + 1]], masks[firsts[i + 1] : firsts[i + 2]]
         for j in range(mask.size >> 3):
@@ -200,7 +198,7 @@ def _masks(words: Words, width: int, firsts: Positions, inverted: bool) -> Words
 @njit(cache=True)
 def plan_range(words: Words, width: int, count: int, keep: bool) -> RangePlan:
     """How a packed mask with `count` ones will be written; if not to keep, how many bytes it takes alone."""
-    positions, firsts = _sizes(width)
+    positions, firsts = mask_sizes(width)
     masks, num_flags = _masks(words, width, firsts, 2 * count > width), positions.size - 1
     num_symbols = ones_in_all(masks[firsts[1] :])  # a flag for each
     symbols = np.empty(num_symbols + 8 if keep else 0, np.uint8)
@@ -215,8 +213,8 @@ def plan_range(words: Words, width: int, count: int, keep: bool) -> RangePlan:
         mask, flags = masks[firsts[i] : firsts[i + 1]], masks[firsts[i + 1] : firsts[i + 2]]
         num_words = 1 if i == num_flags - 1 else places_of(masks[firsts[i + 2] : firsts[i + 3]], places)
         num_bytes = ones_in_all(flags)
-        _share_out(flags.view(np.uint8), places, num_words, num_bytes, starts, ends[i])
-        _guess(mask, _near(flags, i), places, starts, _expected(i, num_ones, width), i > 0, guesses, ones)
+        share_out(flags.view(np.uint8), places, num_words, num_bytes, starts, ends[i])
+        _guess(mask, near_flags(flags, i), places, starts, expected_before(i, num_ones, width), i > 0, guesses, ones)
         first, each_guess, each_ones = 9 * GUESSES * min(i, 1), guesses.view(np.uint8), ones.view(np.uint8)
         for j in range(8 * num_words):
             all_rows[j] = first + 9 * np.uint16(each_guess[j]) + each_ones[j]
@@ -291,131 +289,3 @@ def write_range(plan: RangePlan, out: Bytes, at: int) -> int:
     for i in range(STATE_BYTES):
         out[at + 19 + i] = (d >> u64(8 * i)) & u64(255)
     return behind
-
-
-@njit(cache=True, inline="always")
-def _get(
-    buffer: Bytes, at: int, state: Any, before: Any, place: Any, next_place: Any, near: Rows, weights: Any, out: Bytes
-) -> tuple[int, Any, Any, Any]:
-    """Read the byte at `next_place`; `before` has the ones of the eight bytes before `place`, the last one lowest.
-
-    Returns the byte of the buffer behind, the new state, and `before` and `place` for the next one.
-    """
-    skipped = u64(next_place) - place
-    before = before << (skipped << u64(3)) if skipped < u64(8) else u64(0)
-    place += skipped
-    guess = ((before * weights) >> u64(56)) + u64(near[place >> u64(3)])
-    slot = state & LOW16
-    ones = not_above(STARTS, i64(guess << u64(3)), slot)
-    known = ROWS[u64(9) * guess + ones]
-    parts, above = (known >> u64(16)) & LOW16, slot - (known & LOW16)
-    rank = (above * (known >> u64(32))) >> u64(32)  # above // parts
-    out[place] = SYMBOLS[(ones << u64(7)) + rank]
-    state = parts * ((state >> u64(16)) - rank) + above
-    more = u64(state < LEAST)
-    state = (state << (more << u64(4))) | (load64(buffer, at) & (more * LOW16))
-    return at + 2 * i64(more), state, (before << u64(8)) | ones, place + u64(1)
-
-
-@njit(cache=True)
-def _get_several(
-    buffer: Bytes,
-    at: int,
-    end: int,
-    state: Any,
-    before: Any,
-    place: Any,
-    places: Places,
-    near: Rows,
-    weights: Any,
-    out: Bytes,
-) -> tuple[int, Any]:
-    for i in range(places.size):
-        if at > end:
-            break
-        at, state, before, place = _get(buffer, at, state, before, place, places[i], near, weights, out)
-    return at, state
-
-
-@njit(cache=True)
-def _first_place(words: Places, num_words: int, start: int) -> Any:
-    return u64(8) * u64(words[start]) if start < num_words else u64(0)
-
-
-@njit(cache=True)
-def _read_mask(
-    buffer: Bytes,
-    at: int,
-    end: int,
-    states: tuple[Any, Any, Any, Any],
-    flags: Words,
-    words: Places,
-    num_words: int,
-    places: Places,
-    expected: Any,
-    of_mask: int,
-    out: Bytes,
-) -> tuple[int, tuple[Any, Any, Any, Any]]:
-    """Read the bytes of a mask at their places, those of the words that are not zero; the byte behind, and the states.
-
-    It stops behind the end, by a few bytes.
-    """
-    starts, ends = np.empty(CODERS + 1, np.int64), np.empty(CODERS, np.int64)
-    _share_out(flags.view(np.uint8), words, num_words, places.size, starts, ends)
-    near, weights = _near(flags, of_mask), WEIGHTS[min(of_mask, 1)]
-    a, b, c, d = states
-    before_a, before_b, before_c, before_d = expected, expected, expected, expected
-    at_a, at_b = _first_place(words, num_words, starts[0]), _first_place(words, num_words, starts[1])
-    at_c, at_d = _first_place(words, num_words, starts[2]), _first_place(words, num_words, starts[3])
-    second, third, fourth = ends[0], ends[1], ends[2]
-    together = min(second, third - second, fourth - third, places.size - fourth)
-    for i in range(together):
-        if at > end:
-            return at, states
-        at, a, before_a, at_a = _get(buffer, at, a, before_a, at_a, places[u64(i)], near, weights, out)
-        at, b, before_b, at_b = _get(buffer, at, b, before_b, at_b, places[u64(second + i)], near, weights, out)
-        at, c, before_c, at_c = _get(buffer, at, c, before_c, at_c, places[u64(third + i)], near, weights, out)
-        at, d, before_d, at_d = _get(buffer, at, d, before_d, at_d, places[u64(fourth + i)], near, weights, out)
-    at, a = _get_several(buffer, at, end, a, before_a, at_a, places[together:second], near, weights, out)
-    at, b = _get_several(buffer, at, end, b, before_b, at_b, places[second + together : third], near, weights, out)
-    at, c = _get_several(buffer, at, end, c, before_c, at_c, places[third + together : fourth], near, weights, out)
-    at, d = _get_several(buffer, at, end, d, before_d, at_d, places[fourth + together :], near, weights, out)
-    return at, (a, b, c, d)
-
-
-@njit(cache=True)
-def _state(buffer: Bytes, at: int) -> Any:
-    return load64(buffer, at) & u64((1 << 48) - 1)
-
-
-@njit(cache=True)
-def read_range(buffer: Bytes, at: int, end: int, width: int, count: int) -> tuple[Any, bool]:
-    """The packed mask in the bytes from `at` up to `end`, and whether it is one with `count` ones."""
-    positions, firsts = _sizes(width)
-    masks = np.zeros(firsts[-1], np.uint64)
-    words, num_flags = masks[: firsts[1]], positions.size - 1
-    if end - at < HEAD:
-        return words, False
-    states = _state(buffer, at + 1), _state(buffer, at + 7), _state(buffer, at + 13), _state(buffer, at + 19)
-    top, at, num_ones = u64(buffer[at]), at + HEAD, min(count, width - count)
-    if min(states) < LEAST or top >> u64(positions[-1]) != 0:
-        return words, False
-    masks[firsts[num_flags]] = top
-    flagged, num_flagged = np.zeros(1, np.uint32), i64(top > 0)  # the words that are not zero
-    for i in range(num_flags - 1, -1, -1):
-        mask, flags = masks[firsts[i] : firsts[i + 1]].view(np.uint8), masks[firsts[i + 1] : firsts[i + 2]]
-        places = np.empty(ones_in_all(flags) + 8, np.uint32)
-        num_places = places_of(flags, places)
-        expected = _expected(i, num_ones, width)
-        at, states = _read_mask(
-            buffer, at, end, states, flags, flagged, num_flagged, places[:num_places], expected, i, mask
-        )
-        last = positions[i] - 1
-        if at > end or u64(mask[last >> 3]) >> u64((last & 7) + 1) != 0:  # no one stands behind the last position
-            return words, False
-        flagged, num_flagged = places, num_places
-    if max(states) > LEAST or ones_in_all(words) != num_ones:
-        return words, False
-    if num_ones < count:
-        _invert(words, width)
-    return words, True

@@ -39,8 +39,9 @@ _nonzero = np.maximum(_all_parts, 2)
 # a row for each guess, those of flags behind, and each number of ones: 2^32 / parts, parts, start
 ROWS = ((-(-(1 << 32) // _nonzero) << 32) | _all_parts << 16 | _all_starts).astype(np.uint64).ravel()
 RECIPROCALS = np.array([-(-(1 << 64) // int(parts)) for parts in _nonzero.ravel()], np.uint64)
-# in parts of a bit, rounded up; by 2 parts or less a state may grow more, since it is rounded as well
-COSTS = np.where(_all_parts > 0, np.ceil(UNIT * np.log2(65536 / _nonzero)) + 2, 0).astype(np.uint32).ravel()
+# in parts of a bit, rounded up, and 2 more: rounding makes a state grow by less. 1e-4 is more than a logarithm
+# is off on any machine, and less than what those that are not whole have above a whole number.
+COSTS = np.where(_all_parts > 0, np.ceil(UNIT * np.log2(65536 / _nonzero) - 1e-4) + 2, 0).astype(np.uint32).ravel()
 STARTS = _all_starts[:, 1:].astype(np.uint16).ravel()  # of bytes with 1 .. 8 ones
 SYMBOLS = np.zeros(9 << 7, np.uint8)  # the bytes with so many ones, in order
 RANKS = np.zeros(256, np.uint64)  # of a byte among those

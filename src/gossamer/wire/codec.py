@@ -75,7 +75,7 @@ class Codec:
     """The messages of one run to frames and back.
 
     parts, num_parameters and seed must be the same at both ends, and are checked by every frame; run_id tells runs
-    apart. index_coding = "range" tries the adaptive range coder as well: indices are 2 to 5 % shorter for more work.
+    apart. index_coding = "range" tries the adaptive range coder as well: indices are 1 to 5 % shorter for more work.
     """
 
     frame_bytes = frames.OVERHEAD  # what a frame has besides its parts
