@@ -283,7 +283,7 @@ def write_range(plan: RangePlan, out: Bytes, at: int) -> int:
             out[i] = out[i + unused]
         out[behind - unused : behind] = 0
     out[at] = plan.top
-    store64(out, at + 1, a)  # each writes over what is too much of the one before; the last has room to its left
+    store64(out, at + 1, a)  # two bytes too many, over which the next one is written; of the last they would stay
     store64(out, at + 7, b)
     store64(out, at + 13, c)
     for i in range(STATE_BYTES):
