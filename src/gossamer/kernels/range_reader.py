@@ -11,7 +11,6 @@ from gossamer.kernels.ranges import (
     HEAD,
     LEAST,
     LOW16,
-    WEIGHTS,
     Places,
     Rows,
     expected_before,
@@ -21,6 +20,9 @@ from gossamer.kernels.ranges import (
     share_out,
 )
 from gossamer.kernels.urns import ROWS, STARTS, SYMBOLS
+
+# of the bytes before one, for a mask and for flags, the last one's highest: where a product of eight bytes adds up
+WEIGHTS = np.array([0x0202020201010101, 0x0503020201010101], np.uint64)
 
 
 @njit(cache=True, inline="always")

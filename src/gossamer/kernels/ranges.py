@@ -34,7 +34,6 @@ STATE_BYTES = 6  # a state is from 2^32 up to 2^48
 HEAD = 1 + CODERS * STATE_BYTES  # bytes before the words that states take in
 LEAST = u64(1 << 32)
 LOW16 = u64(0xFFFF)
-WEIGHTS = np.array([0x0202020201010101, 0x0503020201010101], np.uint64)  # of the bytes before, the last one first
 EACH = u64(0x0101010101010101)  # of the eight bytes of a word
 AROUND = 4  # words on both sides whose flags tell something of a byte
 
@@ -146,7 +145,8 @@ def _guess(
 ) -> None:
     """Fill in the guesses for all bytes of the words that are not zero, and their ones, a byte each.
 
-    The weighted sum of the bytes before each one is made for eight at once, of sums of one, two, four and eight.
+    The weighted sum of the bytes before each one is made for eight at once, of sums of one, two, four and eight: the
+    weights are 2 2 2 2 1 1 1 1, the last one's first, and for flags 5 3 2 2 1 1 1 1.
     """
     for coder in range(CODERS):
         before, last1, last2, last4 = expected, expected, expected << u64(1), expected << u64(2)
