@@ -21,8 +21,8 @@ from gossamer import Evaluation, Experiment, Run, resume, simulate, write_report
 from gossamer.algorithms import Choco, Dpsgd, Jwins, RandomSampling, Silk
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm
-from gossamer.engines.block import NodeError
-from gossamer.recipes import RECIPES
+from gossamer.experiments.recipes import RECIPES
+from gossamer.training.block import NodeError
 
 Row = dict[str, Any]
 CHOCO_KEPT, CHOCO_RATE = 0.2, 0.7

@@ -32,19 +32,19 @@ from wire import elias_decode, elias_encode
 
 from gossamer import Evaluation, Experiment, Optimizer, Supervised
 from gossamer.algorithms import Jwins, jwins
-from gossamer.algorithms.cutoff import PAPER_LAW
-from gossamer.engines.allocator import keep_freed_memory
-from gossamer.engines.block import Block
-from gossamer.engines.host import BlockHost
-from gossamer.engines.inbox import BlockInbox
-from gossamer.engines.simulate import Simulation
+from gossamer.algorithms.cutoff import PAPER_CUTOFF
+from gossamer.core.inbox import BlockInbox
+from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import GnLeNet
-from gossamer.topologies import RandomRegular
+from gossamer.simulator.allocator import tune_malloc
+from gossamer.simulator.block_runner import BlockRunner
+from gossamer.simulator.simulation import Simulation
+from gossamer.training.block import Block
 from gossamer.transforms import Wavelet
 from gossamer.wire import Codec
 
 NODES, DEGREE, LOCAL_STEPS, BATCH_SIZE = 96, 4, 3, 8
-FRACTIONS = PAPER_LAW.fractions  # after each round of ours, a node-round of the papers' pipeline with each of them
+FRACTIONS = PAPER_CUTOFF.fractions  # after each round of ours, a node-round of the papers' pipeline with each of them
 
 # -- where the simulator's time goes -----------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class Clock:
         self.seconds: dict[str, float] = defaultdict(float)
         self._inside = [0.0]  # of each part under way, what its own parts took
 
-    def around(self, stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **options: Any) -> Any:
             self._inside.append(0.0)
             start = thread_time()
@@ -80,8 +80,8 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (BlockInbox, "coverage", "mix"),
     (jwins, "partial_average", "mix"),
     (Jwins, "share", "score"),
-    (BlockHost, "outgoing", "carry"),
-    (BlockHost, "incoming", "carry"),
+    (BlockRunner, "outgoing", "carry"),
+    (BlockRunner, "incoming", "carry"),
     (Simulation, "step", "carry"),
 )
 COMMUNICATION = ("transform", "score", "select", "count bytes", "carry", "mix", "transform back")
@@ -92,7 +92,7 @@ def clocks() -> Iterator[Clock]:
     """Clocks around the simulator's parts, for as long as this lasts."""
     clock, before = Clock(), [getattr(owner, name) for owner, name, _ in PARTS]
     for (owner, name, stage), work in zip(PARTS, before, strict=True):
-        setattr(owner, name, clock.around(stage, work))
+        setattr(owner, name, clock.wrap(stage, work))
     try:
         yield clock
     finally:
@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line in place of a table")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    keep_freed_memory()  # as workers do
+    tune_malloc()  # as workers do
     for row in run(3 if options.quick else 14):
         if options.json:
             print(json.dumps(row), flush=True)

@@ -21,25 +21,25 @@ from gossamer.algorithms import (
     Choco,
     DeepSqueeze,
     Dpsgd,
-    FromStart,
     Jwins,
     LocalOnly,
     QuantizedJwins,
     RandomSampling,
+    RelativeToInit,
     Silk,
     SparsePush,
 )
 from gossamer.compressors import Chain, Sign, TopK
 from gossamer.core import Algorithm, Round
-from gossamer.engines.block import NodeError
-from gossamer.experiment import named
-from gossamer.faults import Faults
-from gossamer.optimizer import Optimizer
-from gossamer.partition import LabelShards
-from gossamer.recipes import RECIPES
-from gossamer.rng import Streams
-from gossamer.tasks import Quadratic
-from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn, Topology
+from gossamer.core.rng import Streams
+from gossamer.data import Quadratic
+from gossamer.data.partition import LabelShards
+from gossamer.experiments.experiment import named
+from gossamer.experiments.recipes import RECIPES
+from gossamer.graphs.faults import Faults
+from gossamer.graphs.topologies import DirectedRandom, RandomRegular, Redrawn, Topology
+from gossamer.training.block import NodeError
+from gossamer.training.optimizer import Optimizer
 from gossamer.transforms import Wavelet
 
 SIXTEEN = RECIPES["jwins-digits"]()
@@ -98,7 +98,7 @@ def new() -> Iterable[tuple[str, Experiment]]:
     algorithms: dict[str, Algorithm] = {
         "jwins-quantized, 8 bits": QuantizedJwins(8),
         "jwins-quantized, 4 bits": QuantizedJwins(4),
-        "from-start of deep-squeeze, signs, rate 0.3": FromStart(DeepSqueeze(signs, 0.3, Wavelet())),
+        "from-start of deep-squeeze, signs, rate 0.3": RelativeToInit(DeepSqueeze(signs, 0.3, Wavelet())),
     }
     return ((name, replace(SIXTEEN, algorithm=algorithm)) for name, algorithm in algorithms.items())
 

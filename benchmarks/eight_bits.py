@@ -25,16 +25,16 @@ from torch import nn
 
 from gossamer import Evaluation, Experiment, simulate
 from gossamer.algorithms import QuantSgp, SparsePush
-from gossamer.compressors import Chain, Compression, LayerwiseTopK, Quantize
+from gossamer.compressors import Chain, Compressor, LayerwiseTopK, Quantize
+from gossamer.data import Cifar10, Mnist
+from gossamer.data.arrays import Precision
+from gossamer.data.partition import Skew
+from gossamer.graphs.topologies import DirectedRing
 from gossamer.models import GnLeNet
 from gossamer.models.architecture import Architecture
 from gossamer.models.lenet import convolution
 from gossamer.models.norms import Norm, activation, normalization
-from gossamer.optimizer import Cosine, Optimizer
-from gossamer.partition import Skew
-from gossamer.tasks import Cifar10, Mnist
-from gossamer.tasks.arrays import Precision
-from gossamer.topologies import DirectedRing
+from gossamer.training.optimizer import Cosine, Optimizer
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ GRID = {"evonorm-s0": (0.05, 0.1), "range-evonorm": (0.05, 0.1), "batch": (0.05,
 
 
 def experiment(skew: float, algorithm: str, model: Model, rounds: int) -> Experiment:
-    compressor: Compression = LayerwiseTopK(0.1)
+    compressor: Compressor = LayerwiseTopK(0.1)
     if model.precision == "int8":
         compressor = Chain(compressor, Quantize(8))
     return Experiment(

@@ -72,7 +72,7 @@ def products_in_turns(name: str, repeat: int) -> dict[str, float]:
         runs = {"floats": lambda: products.linear(numbers, weight), "integers": lambda: integer.linear(levels, weight)}
         taken = integer.linear_pays(batch, weight)
     else:
-        plain = products.Settings([1, 1], [kernel // 2] * 2, [1, 1], 1)
+        plain = products.Timeouts([1, 1], [kernel // 2] * 2, [1, 1], 1)
         runs = {
             "floats": lambda: products.convolution(numbers, weight, plain),
             "integers": lambda: integer.convolution(levels, weight, plain),

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gossamer.tasks import MovieLens
-from gossamer.tasks.movielens import within
-from gossamer.tasks.sources import VARIABLE
+from gossamer.data import MovieLens
+from gossamer.data.movielens import within
+from gossamer.data.sources import VARIABLE
 
 TOLERANCES = (0.0, 0.5, 1.0, 1.5, 2.0)
 

@@ -13,12 +13,12 @@ import json
 from pathlib import Path
 
 from gossamer.algorithms import Sgp
-from gossamer.experiment import Evaluation, Experiment
-from gossamer.files import read_lines
-from gossamer.optimizer import Optimizer
-from gossamer.peers.up import Fleet
-from gossamer.tasks import Quadratic
-from gossamer.topologies import DirectedRandom
+from gossamer.data import Quadratic
+from gossamer.experiments.experiment import Evaluation, Experiment
+from gossamer.graphs.topologies import DirectedRandom
+from gossamer.peers.local.group import LocalGroup
+from gossamer.runs.files import read_lines
+from gossamer.training.optimizer import Optimizer
 
 BITS_A_VALUE = 26.6  # of a float32, coded
 
@@ -44,7 +44,7 @@ def main() -> None:
         evaluation=Evaluation(every=arguments.rounds, samples=1),
     )
     options = ["--deadline", "120", "--dead-after", "60", "--checkpoint-every", str(arguments.rounds)]
-    with Fleet(experiment, arguments.out, options) as fleet:
+    with LocalGroup(experiment, arguments.out, options) as fleet:
         fleet.start()
         fleet.wait(600 + arguments.rounds)
         rows = [read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names]

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from processes import Watched
 
-from gossamer.engines.simulate import Simulation
-from gossamer.partition import Indices, LabelCuts, Samples, cut_out
-from gossamer.recipes import RECIPES
-from gossamer.topologies import EdgeList
+from gossamer.data.partition import Indices, LabelCuts, Samples, cut_out
+from gossamer.experiments.recipes import RECIPES
+from gossamer.graphs.topologies import EdgeList
+from gossamer.simulator.simulation import Simulation
 
 REFERENCE = {"start": 175, "gigabytes": 17 * 1.0737, "round": 0.57, "evaluation": 110, "bytes": 363_220}
 ACCURACY = (0.228, 0.262, 0.309)

@@ -36,12 +36,12 @@ from torch import Tensor
 from gossamer import Digits, Evaluation, Experiment, Supervised
 from gossamer.algorithms import Jwins
 from gossamer.core import Samples
-from gossamer.engines.allocator import keep_freed_memory
-from gossamer.engines.simulate import Simulation
+from gossamer.data.cifar import CIFAR10
+from gossamer.experiments.recipes import RECIPES
+from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import Mlp
-from gossamer.recipes import RECIPES
-from gossamer.tasks.cifar import CIFAR10
-from gossamer.topologies import RandomRegular
+from gossamer.simulator.allocator import tune_malloc
+from gossamer.simulator.simulation import Simulation
 
 Row = dict[str, Any]
 WIDTH = 90_000
@@ -266,7 +266,7 @@ def main() -> None:
         child(*options.child)
         return
     torch.set_num_threads(1)
-    keep_freed_memory()  # as workers do
+    tune_malloc()  # as workers do
     rows = []
     for row in run(options.quick):
         rows.append(row)

@@ -29,10 +29,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gossamer.experiment import Evaluation
-from gossamer.files import read_lines
-from gossamer.peers.up import Fleet
-from gossamer.recipes.digits import jwins_digits
+from gossamer.experiments.experiment import Evaluation
+from gossamer.experiments.recipes.digits import jwins_digits
+from gossamer.peers.local.group import LocalGroup
+from gossamer.runs.files import read_lines
 
 DEADLINE_SECONDS, ROUND_SECONDS = 15.0, 0.2
 SLACK_SECONDS = 5.0  # for a machine that is busy
@@ -50,7 +50,7 @@ class Watch:
     longest_stall: float = 0.0
     _since: dict[int, tuple[int, float]] = field(default_factory=dict)  # by process: its round, and since when
 
-    def look(self, fleet: Fleet, names: list[str]) -> None:
+    def look(self, fleet: LocalGroup, names: list[str]) -> None:
         first = fleet.pids["peer-0"]
         for name, pid in (("peer-0", first), ("starter", _parent(first))):
             self.memory.setdefault(name, []).append(_resident_bytes(pid))
@@ -77,7 +77,7 @@ def main() -> None:
     rounds = int(seconds / ROUND_SECONDS) * 2  # more than there is time for: they are asked to leave
     experiment = replace(jwins_digits(), nodes=arguments.peers, rounds=rounds, evaluation=Evaluation(every=50))
     options = ["--round-seconds", str(ROUND_SECONDS), "--deadline", str(DEADLINE_SECONDS), "--dead-after", "5"]
-    with Fleet(experiment, arguments.out, options) as fleet:
+    with LocalGroup(experiment, arguments.out, options) as fleet:
         fleet.start()
         watch = Watch()
         kills = _disturb(fleet, watch, seconds, arguments.every, random.Random(arguments.seed))
@@ -92,7 +92,7 @@ def main() -> None:
     sys.exit(1 if report["broken"] else 0)
 
 
-def _disturb(fleet: Fleet, watch: Watch, seconds: float, every: float, rng: random.Random) -> int:
+def _disturb(fleet: LocalGroup, watch: Watch, seconds: float, every: float, rng: random.Random) -> int:
     """Kill and restart until the time is over and all are back; the number of kills."""
     began = killed = time.monotonic()
     kills, down = 0, dict[str, float]()
@@ -121,7 +121,7 @@ def unaccounted(rows: list[dict[str, Any]], log: list[dict[str, Any]]) -> list[l
     return [[a, b] for a, b in pairwise(rounds) if b != a + 1 and (b <= a or (a, b - 1) not in jumps)]
 
 
-def _report(fleet: Fleet, watch: Watch) -> dict[str, Any]:
+def _report(fleet: LocalGroup, watch: Watch) -> dict[str, Any]:
     rows = {name: read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names}
     logs = {name: fleet.log(name) for name in fleet.names}
     lost = [[name, *pair] for name in fleet.names for pair in unaccounted(rows[name], logs[name])]

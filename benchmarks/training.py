@@ -39,17 +39,17 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import wire
-from gossamer.engines.allocator import keep_freed_memory
-from gossamer.engines.block import Block
-from gossamer.engines.ready import Ready
-from gossamer.engines.shares import Shares
-from gossamer.engines.simulate import default_workers
-from gossamer.engines.workers import Here, Workers, forked
-from gossamer.experiment import Experiment
+from gossamer.data import Digits, Supervised
+from gossamer.data.arrays import Normalize
+from gossamer.experiments.experiment import Experiment
 from gossamer.models import GnLeNet, MatrixFactorization
-from gossamer.optimizer import Optimizer
-from gossamer.tasks import Digits, Supervised
-from gossamer.tasks.arrays import Normalize
+from gossamer.simulator.allocator import tune_malloc
+from gossamer.simulator.prepared import PreparedExperiment
+from gossamer.simulator.simulation import default_workers
+from gossamer.simulator.work_plan import WorkPlan
+from gossamer.simulator.worker_pool import InProcessPool, Workers, forked
+from gossamer.training.block import Block
+from gossamer.training.optimizer import Optimizer
 
 LOCAL_STEPS = 3
 USERS, ITEMS = 610, 9724  # of MovieLens' small data set
@@ -85,23 +85,23 @@ class OneEach:
         return f"share {unit + 1} of {self._number}"
 
 
-def workers_of(run: Callable[[str, int, int], Any], number: int) -> Workers | Here:
+def workers_of(run: Callable[[str, int, int], Any], number: int) -> Workers | InProcessPool:
     """As the simulator has them: one in this process, several forked."""
-    return Here(OneEach(1), run) if number == 1 else Workers(OneEach(number), forked(run, number))
+    return InProcessPool(OneEach(1), run) if number == 1 else Workers(OneEach(number), forked(run, number))
 
 
 class Engine:
     """The simulator's way: blocks of rows in workers, as large as it has them; each worker keeps to its own."""
 
     def __init__(self, experiment: Experiment, workers: int):
-        ready = Ready.of(experiment)
+        ready = PreparedExperiment.of(experiment)
         start = ready.task.initial_model(0)
 
         def block(nodes: range) -> Block:
             shards = [ready.shards[i] for i in nodes]
             return Block(ready.experiment, ready.task, nodes, shards, start.repeat(len(nodes), 1))
 
-        blocks = [[block(nodes) for nodes in share] for share in Shares.of(ready, workers).blocks]
+        blocks = [[block(nodes) for nodes in share] for share in WorkPlan.of(ready, workers).blocks]
 
         def train(stage: str, round: int, unit: int) -> None:
             for block in blocks[unit]:
@@ -337,7 +337,7 @@ def gn_lenet(quick: bool, repeat: int) -> Iterator[dict[str, Any]]:
 def small(case: str, task: Supervised, nodes: int, batch: int, rate: float, repeat: int) -> Iterator[dict[str, Any]]:
     """A model whose nodes are trained together, against a loop over their modules; both with memory kept, as in the
     simulator's workers."""
-    keep_freed_memory()
+    tune_malloc()
     experiment = Experiment(
         task=task, nodes=nodes, batch_size=batch, local_steps=LOCAL_STEPS, optimizer=Optimizer(rate)
     )

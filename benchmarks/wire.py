@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from gossamer.algorithms.cutoff import PAPER_LAW
-from gossamer.core import Part, PartSpec, Quantized, chosen, row_of
-from gossamer.engines.shares import BLOCK_BYTES
-from gossamer.kernels.bits import PADDING, positions_of
-from gossamer.wire import Codec, indices, warm
+from gossamer.algorithms.cutoff import PAPER_CUTOFF
+from gossamer.core import Part, PartSpec, Quantized, row_of, sparse_part
+from gossamer.simulator.work_plan import BLOCK_BYTES
+from gossamer.wire import Codec, indices
+from gossamer.wire import precompile as warm
+from gossamer.wire.kernels.bits import PADDING, positions_of
 
 SNAPSHOTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "snapshots"
 MADE_UP = "made up"
@@ -215,9 +216,9 @@ def measure(case: str, kept: float, index_coding: Any, part: Part, spec: PartSpe
 
 
 def round_of_jwins(case: str, values: np.ndarray, scores: np.ndarray, budget: float) -> dict[str, Any]:
-    masks = np.stack([largest(scores, float(kept)) for kept in PAPER_LAW.fractions])
-    part = chosen(torch.from_numpy(values).repeat(len(masks), 1), torch.from_numpy(masks))
-    codec = Codec({"x": PartSpec(indexed=True)}, values.size, seed=0)
+    masks = np.stack([largest(scores, float(kept)) for kept in PAPER_CUTOFF.fractions])
+    part = sparse_part(torch.from_numpy(values).repeat(len(masks), 1), torch.from_numpy(masks))
+    codec = Codec({"x": PartSpec(sparse=True)}, values.size, seed=0)
     rows = [row_of({"x": part}, row) for row in range(len(masks))]
     works: dict[str, Callable[[], Any] | None] = {
         "encode_rows": lambda: [codec.encode(row, 0, 0) for row in rows],
@@ -242,14 +243,14 @@ def round_of_jwins(case: str, values: np.ndarray, scores: np.ndarray, budget: fl
 
 
 def run(snapshots: list[Path], sizes: list[int], budget: float) -> Iterator[dict[str, Any]]:
-    float32, int8 = PartSpec(indexed=True), PartSpec(indexed=True, values="int8", bucket=512)
+    float32, int8 = PartSpec(sparse=True), PartSpec(sparse=True, values="int8", bucket=512)
     cases: list[tuple[str, Any]] = [(path.stem, lambda path=path: snapshot(path)) for path in snapshots]
     cases += [(f"{MADE_UP} {size}", lambda size=size: made_up(size)) for size in sizes]
     for case, load in cases:
         values, scores = load()
         for kept in KEPT if values.size < 2_000_000 else (0.1, 0.37):
             mask = largest(scores, kept)
-            part = chosen(torch.from_numpy(values)[None], torch.from_numpy(mask)[None])
+            part = sparse_part(torch.from_numpy(values)[None], torch.from_numpy(mask)[None])
             for coding in ("auto", "range") if kept < 1 else ("auto",):
                 yield measure(case, kept, coding, part, float32, budget)
             yield measure(f"{case} int8", kept, "auto", quantized(values, mask), int8, budget)

@@ -21,7 +21,7 @@ class PeriodicSharing(gs.Algorithm):
     period: int = 4
 
     requires = frozenset({"symmetric"})
-    parts = {"x": gs.PartSpec(indexed=True)}
+    parts = {"x": gs.PartSpec(sparse=True)}
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
@@ -34,7 +34,7 @@ class PeriodicSharing(gs.Algorithm):
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         everything = round.number % self.period == self.period - 1
-        return {"x": gs.chosen(state.x, torch.full(state.x.shape, everything))}, state
+        return {"x": gs.sparse_part(state.x, torch.full(state.x.shape, everything))}, state
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         return State(gs.partial_average(state.x, inbox, "x"))

@@ -21,7 +21,6 @@ from gossamer.algorithms import (
     Dpsgd,
     EcdPsgd,
     Epidemic,
-    FromStart,
     GradientTracking,
     Jwins,
     JwinsPush,
@@ -29,6 +28,7 @@ from gossamer.algorithms import (
     QuantizedJwins,
     QuantSgp,
     RandomSampling,
+    RelativeToInit,
     Scsp,
     Sgp,
     Silk,
@@ -37,19 +37,19 @@ from gossamer.algorithms import (
 )
 from gossamer.compressors import BFloat16, Qsgd, Quantize, RandomK, TopK
 from gossamer.core import Algorithm, Message, Part, Task, row_of
-from gossamer.engines.block import Block
-from gossamer.engines.host import codec_for, network_of
-from gossamer.engines.inbox import BlockInbox, Edges
-from gossamer.engines.simulate import Simulation
-from gossamer.experiment import Experiment
-from gossamer.faults import Links
-from gossamer.optimizer import Optimizer
-from gossamer.partition import LabelShards
-from gossamer.tasks import Quadratic
-from gossamer.topologies import DirectedRandom, FullyConnected, RandomMatching, RandomRegular, Redrawn
+from gossamer.core.inbox import BlockInbox, Edges
+from gossamer.data import Quadratic
+from gossamer.data.partition import LabelShards
+from gossamer.experiments.experiment import Experiment
+from gossamer.graphs.faults import Links
+from gossamer.graphs.topologies import DirectedRandom, FullyConnected, RandomMatching, RandomRegular, Redrawn
+from gossamer.simulator.block_runner import codec_for, network_of
+from gossamer.simulator.simulation import Simulation
+from gossamer.training.block import Block
+from gossamer.training.optimizer import Optimizer
 from gossamer.transforms import Fourier, Wavelet
 from gossamer.wire import Listener, Speaker
-from gossamer.wire.catching_up import plain_bytes
+from gossamer.wire.resync import plain_bytes
 
 
 class Case(NamedTuple):
@@ -77,7 +77,7 @@ CASES = {
     "choco-auto": Case(Choco(Quantize(4)), "mean", STATIC),
     "choco-random": Case(Choco(RandomK(0.3), 0.2), "mean", steady=False),
     "silk": Case(Silk(kept=0.3, rate=0.4), "mean"),
-    "choco-bfloat16": Case(FromStart(Choco(BFloat16(), 1.0, Fourier())), "mean", STATIC),
+    "choco-bfloat16": Case(RelativeToInit(Choco(BFloat16(), 1.0, Fourier())), "mean", STATIC),
     "deep-squeeze": Case(DeepSqueeze(SOME, 0.2), "mean"),
     "deep-squeeze-random": Case(DeepSqueeze(RandomK(0.5), "table"), "mean", steady=False),
     "d2": Case(D2(lazy=True), "mean", ONE_STEP),
@@ -88,7 +88,7 @@ CASES = {
     "sparse-push": Case(SparsePush(SOME, 0.2), "mass", DIRECTED, steady=False),
     "sparse-push-auto": Case(SparsePush(SOME, "auto"), "mass", DIRECTED, steady=False),
     "sparse-push-wavelet-qsgd": Case(SparsePush(Qsgd(4), 0.1, Wavelet()), "mass", DIRECTED, steady=False),
-    "sparse-push-from-start": Case(FromStart(SparsePush(SOME, 0.2)), "mass", DIRECTED, steady=False),
+    "sparse-push-from-start": Case(RelativeToInit(SparsePush(SOME, 0.2)), "mass", DIRECTED, steady=False),
     "scsp": Case(Scsp(SOME, 0.2, full_rounds=4), "mass", DIRECTED, steady=False),
     "quant-sgp": Case(QuantSgp(SOME, 0.4), "mass", DIRECTED, steady=False),
     "jwins-push": Case(JwinsPush(), "mass", DIRECTED),
@@ -155,7 +155,7 @@ class Node:
             return
         self.speaker.say(frame)
         self.own = self.listener.take([frame])[2]
-        self.resync = {name: self.own[name] if spec.running else message[name] for name, spec in self.parts.items()}
+        self.resync = {name: self.own[name] if spec.cumulative else message[name] for name, spec in self.parts.items()}
 
     def frames_for(self, receiver: int) -> list[bytes]:
         return self.speaker.frames_for(receiver, lambda: self.resync_codec.encode(self.resync, self.number, self.t))
@@ -182,7 +182,7 @@ def in_blocks(
             message, _ = block.outgoing(t, up[list(block.nodes)])
             for row, number in enumerate(block.nodes):
                 nodes[number].say(row_of(message, row), t, bool(up[number]))
-        links, arrives = network.fate(t)
+        links, arrives = network.deliveries(t)
         for r, s, there in zip(links.receivers.tolist(), links.senders.tolist(), arrives.tolist(), strict=True):
             frames = nodes[s].frames_for(r)
             if ledger is not None:

@@ -11,7 +11,7 @@ import pywt
 from numpy.typing import NDArray
 
 from gossamer.compressors import random_entries
-from gossamer.rng import Streams
+from gossamer.core.rng import Streams
 
 Matrix = NDArray[np.float64]
 

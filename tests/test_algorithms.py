@@ -21,29 +21,26 @@ from gossamer.algorithms import (
     DeepSqueeze,
     Dpsgd,
     Epidemic,
-    FromStart,
     Jwins,
     LocalOnly,
     Momentum,
     PushSum,
     QuasiGlobalMomentum,
     RandomSampling,
+    RelativeToInit,
     SkewScout,
     rates,
 )
 from gossamer.compressors import Qsgd, Quantize, TopK
 from gossamer.core import Algorithm, Message, Part, Round, State
-from gossamer.engines.host import edges_of
-from gossamer.engines.inbox import BlockInbox
-from gossamer.engines.simulate import Simulation
-from gossamer.experiment import Evaluation, ExperimentError
-from gossamer.faults import Faults, Network
-from gossamer.optimizer import Optimizer
-from gossamer.partition import Iid, LabelShards
-from gossamer.recipes import RECIPES
-from gossamer.rng import Streams
-from gossamer.tasks import Digits, Quadratic
-from gossamer.topologies import (
+from gossamer.core.inbox import BlockInbox
+from gossamer.core.rng import Streams
+from gossamer.data import Digits, Quadratic
+from gossamer.data.partition import Iid, LabelShards
+from gossamer.experiments.experiment import Evaluation, ExperimentError
+from gossamer.experiments.recipes import RECIPES
+from gossamer.graphs.faults import Faults, Network
+from gossamer.graphs.topologies import (
     Cycle,
     DirectedRandom,
     DirectedRing,
@@ -55,6 +52,9 @@ from gossamer.topologies import (
     Star,
     Torus,
 )
+from gossamer.simulator.block_runner import edges_of
+from gossamer.simulator.simulation import Simulation
+from gossamer.training.optimizer import Optimizer
 from gossamer.transforms import Wavelet
 
 
@@ -164,7 +164,7 @@ class Gossip:
     def _heard(self, message: Message) -> Message:
         """The message as the inbox has it: of running parts, the sums."""
         for name, spec in self.algorithm.parts.items():
-            if spec.running:
+            if spec.cumulative:
                 self.sums[name] = self.sums.get(name, 0) + message[name].values
         return message | {name: Part(values) for name, values in self.sums.items()}
 
@@ -314,7 +314,7 @@ def test_skew_scout_shares_more_where_data_differ() -> None:
     assert shares[0] < 0.5 * shares[1]
 
 
-@pytest.mark.parametrize("inner", [Jwins(), FromStart(Dpsgd()), ALGORITHMS["sgp"](), D2(), Momentum(Dpsgd())])
+@pytest.mark.parametrize("inner", [Jwins(), RelativeToInit(Dpsgd()), ALGORITHMS["sgp"](), D2(), Momentum(Dpsgd())])
 def test_push_sum_takes_only_what_it_can_make_right(inner: Algorithm) -> None:
     with pytest.raises(ValueError, match="inner must be an algorithm that averages and wraps no other"):
         PushSum(inner)
@@ -337,7 +337,7 @@ def test_the_table_of_rates_is_for_top_k_only() -> None:
 
 def test_wrapped_centralized_training_is_centralized_too() -> None:
     central = ALGORITHMS["centralized"]()
-    for wrapped in (FromStart(central), Momentum(central, 0.0), QuasiGlobalMomentum(central, 0.0)):
+    for wrapped in (RelativeToInit(central), Momentum(central, 0.0), QuasiGlobalMomentum(central, 0.0)):
         assert wrapped.pools_data
         models = simulated(replace(QUADRATIC, algorithm=wrapped, rounds=2))
         torch.testing.assert_close(models, simulated(replace(QUADRATIC, algorithm=central, rounds=2)))
@@ -345,9 +345,9 @@ def test_wrapped_centralized_training_is_centralized_too() -> None:
 
 @pytest.mark.parametrize("kind", [Momentum, QuasiGlobalMomentum])
 def test_weights_decay_towards_nothing_but_zero(kind: type[Momentum]) -> None:
-    with pytest.raises(ValueError, match="inside FromStart would decay the weights towards the initial model"):
-        FromStart(kind(Dpsgd(), weight_decay=0.1))
-    FromStart(kind(Dpsgd()))
+    with pytest.raises(ValueError, match="inside RelativeToInit would decay the weights towards the initial model"):
+        RelativeToInit(kind(Dpsgd(), weight_decay=0.1))
+    RelativeToInit(kind(Dpsgd()))
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])

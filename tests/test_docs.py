@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from gossamer.cli import cli
-from gossamer.recipes import RECIPES
+from gossamer.cli.main import cli
+from gossamer.experiments.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,24 +8,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gossamer import partition as partitions
-    from gossamer import topologies
     from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
-    from gossamer.core import Algorithm, Part, PartSpec, chosen, partial_average
-    from gossamer.experiment import Evaluation, Experiment, ExperimentError
-    from gossamer.optimizer import Constant, Cosine, Optimizer, Steps
-    from gossamer.run import Run, StopRequest, open_run, resume, simulate, write_report
-    from gossamer.tasks import Digits, Quadratic, Supervised
+    from gossamer.core import Algorithm, Part, PartSpec, partial_average, sparse_part
+    from gossamer.data import Digits, Quadratic, Supervised
+    from gossamer.data import partition as partitions
+    from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
+    from gossamer.graphs import topologies
+    from gossamer.runs.run import Run, StopRequest, open_run, resume, simulate, write_report
+    from gossamer.training.optimizer import Constant, Cosine, Optimizer, Steps
 
 _HOMES = {
     "algorithms": ["Dpsgd", "Jwins", "Momentum", "RandomSampling"],
-    "core": ["Algorithm", "Part", "PartSpec", "chosen", "partial_average"],
-    "experiment": ["Evaluation", "Experiment", "ExperimentError"],
-    "optimizer": ["Constant", "Cosine", "Optimizer", "Steps"],
-    "run": ["Run", "StopRequest", "open_run", "resume", "simulate", "write_report"],
-    "tasks": ["Digits", "Quadratic", "Supervised"],
+    "core": ["Algorithm", "Part", "PartSpec", "partial_average", "sparse_part"],
+    "experiments.experiment": ["Evaluation", "Experiment", "ExperimentError"],
+    "training.optimizer": ["Constant", "Cosine", "Optimizer", "Steps"],
+    "runs.run": ["Run", "StopRequest", "open_run", "resume", "simulate", "write_report"],
+    "data": ["Digits", "Quadratic", "Supervised"],
 }
-_MODULES = {"partitions": "partition", "topologies": "topologies"}
+_MODULES = {"partitions": "data.partition", "topologies": "graphs.topologies"}
 
 __all__ = [
     "Algorithm",
@@ -47,12 +47,12 @@ __all__ = [
     "Steps",
     "StopRequest",
     "Supervised",
-    "chosen",
     "open_run",
     "partial_average",
     "partitions",
     "resume",
     "simulate",
+    "sparse_part",
     "topologies",
     "write_report",
 ]

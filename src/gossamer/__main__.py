@@ -1,5 +1,5 @@
 """python -m gossamer."""
 
-from gossamer.cli import main
+from gossamer.cli.main import main
 
 main()

@@ -10,13 +10,13 @@ from typing import Any
 
 from proxies import Proxies, Weather
 
-from gossamer.engines.simulate import Simulation
-from gossamer.experiment import Evaluation, Experiment
-from gossamer.partition import Iid
-from gossamer.peers.group import Member
-from gossamer.peers.up import Fleet
-from gossamer.recipes.digits import jwins_digits
-from gossamer.topologies import RandomRegular
+from gossamer.data.partition import Iid
+from gossamer.experiments.experiment import Evaluation, Experiment
+from gossamer.experiments.recipes.digits import jwins_digits
+from gossamer.graphs.topologies import RandomRegular
+from gossamer.peers.identity.group import Member
+from gossamer.peers.local.group import LocalGroup
+from gossamer.simulator.simulation import Simulation
 
 LONG = os.environ.get("GOSSAMER_TESTS") == "long"  # with full times, and what need not run at every change
 
@@ -49,14 +49,14 @@ def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def results(fleet: Fleet) -> list[dict[str, Any]]:
+def results(fleet: LocalGroup) -> list[dict[str, Any]]:
     found = [fleet.result(name) for name in fleet.names]
     missing = [name for name, result in zip(fleet.names, found, strict=True) if result is None]
     assert not missing, [fleet.log(name)[-3:] for name in missing]
     return [result for result in found if result is not None]
 
 
-def waits(fleet: Fleet) -> float:
+def waits(fleet: LocalGroup) -> float:
     """The longest that any peer waited for messages in a round."""
     rows = [row for name in fleet.names for row in lines(fleet.place(name) / "metrics.jsonl")]
     return max(float(row["waited_seconds"]) for row in rows)
@@ -68,11 +68,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def events(fleet: Fleet, name: str, event: str) -> list[dict[str, Any]]:
+def events(fleet: LocalGroup, name: str, event: str) -> list[dict[str, Any]]:
     return [row for row in fleet.log(name) if row["event"] == event]
 
 
-def check_learned(fleet: Fleet) -> None:
+def check_learned(fleet: LocalGroup) -> None:
     """All finished, with the accuracy of an undisturbed run, to a point."""
     found = results(fleet)
     assert {result["rounds"] for result in found} == {fleet.experiment.rounds}

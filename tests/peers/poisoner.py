@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from gossamer.cli import main
+from gossamer.cli.main import main
 from gossamer.core import Message, Part
-from gossamer.engines.block import Block
+from gossamer.training.block import Block
 
 honest = Block.outgoing
 

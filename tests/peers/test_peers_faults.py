@@ -11,10 +11,10 @@ from harness import DIGITS, LONG, Links, check_learned, events, results, until, 
 from proxies import Proxies
 
 from gossamer.algorithms import Silk
-from gossamer.experiment import Evaluation, Experiment
-from gossamer.peers.up import Fleet
-from gossamer.tasks import Quadratic
-from gossamer.topologies import Ring
+from gossamer.data import Quadratic
+from gossamer.experiments.experiment import Evaluation, Experiment
+from gossamer.graphs.topologies import Ring
+from gossamer.peers.local.group import LocalGroup
 
 DEADLINE = 20.0
 SLACK = 5.0  # a loaded machine may be late to notice
@@ -36,7 +36,7 @@ class AllHad(dict[int, int]):
 
 
 def test_a_peer_killed_in_a_round_comes_back_and_all_learn_as_if_nothing_had_been(tmp_path: Path) -> None:
-    with Fleet(DIGITS, tmp_path / "up", PACE) as fleet:
+    with LocalGroup(DIGITS, tmp_path / "up", PACE) as fleet:
         fleet.start()
         until(lambda: fleet.last_round("peer-2").get("round", 0) >= 12)
         fleet.send("peer-2", signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_peer_killed_in_a_round_comes_back_and_all_learn_as_if_nothing_had_bee
         assert sum(result["pull_bytes_out"] for result in results(fleet)) == back["pull_bytes_in"]
         others = [result for result in results(fleet) if result["name"] != "peer-2"]
         assert any(result["neighbours_lost"] and result["neighbours_found"] for result in others)
-        assert waits(fleet) <= DEADLINE / 2, "nobody waits for the deadline: what is hopeless is known"
+        assert waits(fleet) <= DEADLINE / 2, "nobody waits for the deadline: what is cannot_arrive is known"
 
 
 def test_halves_that_cannot_see_each_other_for_a_while_go_on_and_find_together_again(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_halves_that_cannot_see_each_other_for_a_while_go_on_and_find_together_a
     experiment = replace(DIGITS, rounds=int(90 + 10 * seconds))
     with Proxies() as proxies:
         links = Links(proxies)
-        with Fleet(experiment, tmp_path / "up", [*PACE, "--dead-after", "1.5"], links.seen) as fleet:
+        with LocalGroup(experiment, tmp_path / "up", [*PACE, "--dead-after", "1.5"], links.seen) as fleet:
             fleet.start()
             until(lambda: fleet.last_round("peer-0").get("round", 0) >= 10)
             apart = [w for (a, b), w in links.weather.items() if (a < "peer-3") != (b < "peer-3")]
@@ -85,7 +85,7 @@ def test_halves_that_cannot_see_each_other_for_a_while_go_on_and_find_together_a
 
 
 def test_a_hung_peer_is_not_waited_for_and_catches_up(tmp_path: Path) -> None:
-    with Fleet(DIGITS, tmp_path / "up", [*PACE, "--dead-after", "2"]) as fleet:
+    with LocalGroup(DIGITS, tmp_path / "up", [*PACE, "--dead-after", "2"]) as fleet:
         fleet.start()
         until(lambda: fleet.last_round("peer-1").get("round", 0) >= 10)
         fleet.send("peer-1", signal.SIGSTOP)
@@ -102,7 +102,7 @@ def test_connections_that_break_all_the_time_stop_no_one(tmp_path: Path) -> None
     with Proxies(seed=1) as proxies:
         links = Links(proxies)
         experiment = replace(DIGITS, algorithm=Silk())  # whose neighbours keep replicas, and must not miss a change
-        with Fleet(experiment, tmp_path / "up", PACE, links.seen) as fleet:
+        with LocalGroup(experiment, tmp_path / "up", PACE, links.seen) as fleet:
             fleet.start()
             until(lambda: fleet.last_round("peer-0").get("round", 0) >= 2)
             for weather in links.weather.values():
@@ -124,7 +124,7 @@ def test_on_the_wire_there_is_little_more_than_the_messages(tmp_path: Path) -> N
     )
     with Proxies() as proxies:
         links = Links(proxies)
-        with Fleet(experiment, tmp_path / "up", ["--deadline", "120", "--dead-after", "60"], links.seen) as fleet:
+        with LocalGroup(experiment, tmp_path / "up", ["--deadline", "120", "--dead-after", "60"], links.seen) as fleet:
             fleet.start()
             fleet.wait(180)
             sent = sum(result["bytes_out"] for result in results(fleet))
@@ -138,12 +138,12 @@ def test_a_tenth_of_a_second_of_delay_changes_nothing_but_time(tmp_path: Path) -
     with Proxies() as proxies:
         links = Links(proxies)
         patient = ["--deadline", "60", "--dead-after", "30", "--start-deadline", "120"]
-        with Fleet(experiment, tmp_path / "up", patient, links.seen) as fleet:
+        with LocalGroup(experiment, tmp_path / "up", patient, links.seen) as fleet:
             for weather in links.weather.values():
                 weather.delay_seconds = 0.1
             fleet.start()
             fleet.wait(180)
-            from gossamer.peers.show import compare
+            from gossamer.peers.local.dashboard import compare
 
             assert compare(experiment, {"peers": results(fleet)})["verified"]
             assert min(row["waited_seconds"] for row in [fleet.last_round(name) for name in fleet.names]) > 0.05

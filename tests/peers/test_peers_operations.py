@@ -8,23 +8,23 @@ from pathlib import Path
 
 from harness import DIGITS, events, lines, results, until
 
-from gossamer.peers import keys
-from gossamer.peers.group import Group
-from gossamer.peers.show import compare
-from gossamer.peers.up import Fleet
-from gossamer.topologies import RandomRegular, Ring
+from gossamer.graphs.topologies import RandomRegular, Ring
+from gossamer.peers.identity import keys
+from gossamer.peers.identity.group import Group
+from gossamer.peers.local.dashboard import compare
+from gossamer.peers.local.group import LocalGroup
 
 PACE = ["--round-seconds", "0.1", "--deadline", "60", "--checkpoint-every", "5"]
 
 
-def without(fleet: Fleet, name: str) -> Group:
+def without(fleet: LocalGroup, name: str) -> Group:
     return Group(fleet.group.run, {other: member for other, member in fleet.group.members.items() if other != name})
 
 
 def test_a_peer_struck_from_the_group_is_shut_out_at_once_and_let_in_again(tmp_path: Path) -> None:
     experiment = replace(DIGITS, nodes=4, rounds=60, local_steps=1, topology=Ring())
     rest = ["peer-0", "peer-1", "peer-2"]
-    with Fleet(experiment, tmp_path / "up", PACE) as fleet:
+    with LocalGroup(experiment, tmp_path / "up", PACE) as fleet:
         fleet.write_group("peer-0", without(fleet, "peer-3"))
         for name in rest:
             fleet.write_group(name, without(fleet, "peer-3"))
@@ -55,7 +55,7 @@ def test_a_peer_struck_from_the_group_is_shut_out_at_once_and_let_in_again(tmp_p
 def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(tmp_path: Path) -> None:
     experiment = replace(DIGITS, nodes=3, rounds=30, local_steps=2, topology=RandomRegular(degree=2))
     patient = ["--deadline", "120", "--dead-after", "60"]
-    with Fleet(experiment, tmp_path / "up", patient) as fleet:
+    with LocalGroup(experiment, tmp_path / "up", patient) as fleet:
         fleet.options = [*patient, "--round-seconds", "0.3"]
         fleet.start()
         until(lambda: fleet.last_round("peer-0").get("round", 0) >= 3)
@@ -80,7 +80,7 @@ def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(t
 def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_path: Path) -> None:
     experiment = replace(DIGITS, nodes=3, rounds=25, local_steps=1, topology=Ring())
 
-    def shown(fleet: Fleet) -> object:
+    def shown(fleet: LocalGroup) -> object:
         """The serial number of the certificate that peer-0 shows."""
         context = ssl.create_default_context(cafile=str(fleet.keys / "ca.pem"))
         context.load_cert_chain(fleet.keys / "peer-1.pem", fleet.keys / "peer-1.key")
@@ -92,7 +92,7 @@ def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_
         ):
             return (secured.getpeercert() or {})["serialNumber"]
 
-    with Fleet(experiment, tmp_path / "up", [*PACE, "--dead-after", "30"]) as fleet:
+    with LocalGroup(experiment, tmp_path / "up", [*PACE, "--dead-after", "30"]) as fleet:
         fleet.start()
         until(lambda: fleet.last_round("peer-0").get("round", 0) >= 3)
         before = shown(fleet)

@@ -13,27 +13,28 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.algorithms import Choco, Dpsgd, FromStart, Jwins, SparsePush
+from gossamer.algorithms import Choco, Dpsgd, Jwins, RelativeToInit, SparsePush
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm, Part
-from gossamer.engines.block import Block
-from gossamer.engines.host import codec_for, network_of
-from gossamer.experiment import Experiment, ExperimentError
-from gossamer.faults import Faults
+from gossamer.data import Quadratic, Supervised
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.graphs.faults import Faults
+from gossamer.graphs.topologies import DirectedRandom, RandomRegular, Redrawn
 from gossamer.models import GnLeNet
-from gossamer.peers import arrivals, checkpoint, group, keys
-from gossamer.peers.calls import Beat
+from gossamer.peers import arrivals, checkpoint
 from gossamer.peers.checkpoint import Saved
 from gossamer.peers.counters import MEANINGS, Counters, Totals
-from gossamer.peers.inputs import prepare
-from gossamer.peers.link import Delivered, Link, Outcome, Waiting
-from gossamer.peers.liveness import Liveness
+from gossamer.peers.data import prepare
+from gossamer.peers.grpc.calls import Heartbeat
+from gossamer.peers.grpc.link import Delivered, Link, Outcome, Waiting
+from gossamer.peers.grpc.liveness import Liveness
+from gossamer.peers.grpc.mailbox import Mailbox, Verdict
+from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log
-from gossamer.peers.mailbox import Mailbox, Verdict
-from gossamer.peers.node import Node, Waits
-from gossamer.peers.transport import Arrived, Settings
-from gossamer.tasks import Quadratic, Supervised
-from gossamer.topologies import DirectedRandom, RandomRegular, Redrawn
+from gossamer.peers.rounds import Node, Waits
+from gossamer.peers.transport import Arrived, Timeouts
+from gossamer.simulator.block_runner import codec_for, network_of
+from gossamer.training.block import Block
 from gossamer.wire import Listener, WireError
 
 QUADRATIC = Experiment(nodes=7, rounds=6, task=Quadratic(dimension=53, num_samples=210), algorithm=Jwins())
@@ -180,7 +181,7 @@ def test_a_neighbour_is_lost_when_it_is_silent_or_refuses_and_found_when_it_spea
     clock[0] += 2
     liveness.silent(1, refused=False)
     assert not liveness.alive(1)
-    assert liveness.hopeless(1, 99)
+    assert liveness.cannot_arrive(1, 99)
     liveness.heard(1)
     clock[0] += 0.5
     liveness.silent(1, refused=True)
@@ -194,14 +195,14 @@ def test_a_neighbour_is_lost_when_it_is_silent_or_refuses_and_found_when_it_spea
 def test_a_message_is_hopeless_only_if_its_sender_is_past_it_and_has_dealt_with_it() -> None:
     liveness = Liveness(5.0, lambda node, alive: None)
     liveness.heard(1, round=4, settled=3)
-    assert not liveness.hopeless(1, 3), "it may be on its way"
-    assert liveness.hopeless(1, 2)
+    assert not liveness.cannot_arrive(1, 3), "it may be on its way"
+    assert liveness.cannot_arrive(1, 2)
     liveness.heard(1, round=4, settled=4)
-    assert liveness.hopeless(1, 3)
-    assert not liveness.hopeless(1, 4)
+    assert liveness.cannot_arrive(1, 3)
+    assert not liveness.cannot_arrive(1, 4)
     liveness.sent(1, 7)
     assert liveness.round_of(1) == 7
-    assert not liveness.hopeless(1, 5)
+    assert not liveness.cannot_arrive(1, 5)
 
 
 # Keys and groups.
@@ -327,7 +328,7 @@ def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, mo
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gossamer.files.to_disk", full)
+    monkeypatch.setattr("gossamer.runs.files.to_disk", full)
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(tmp_path, Saved(1, 0, 6, {}), tensors)
     found = checkpoint.load(tmp_path, 1, 0, tensors)
@@ -350,7 +351,7 @@ def test_every_total_has_a_meaning_and_totals_go_on_after_a_restart() -> None:
 
 
 def lone_node(experiment: Experiment = QUADRATIC, me: int = 3) -> Node:
-    return Node(prepare(experiment, me, None), me, 77, Settings(), Counters(), Log(os.open(os.devnull, os.O_WRONLY)))
+    return Node(prepare(experiment, me, None), me, 77, Timeouts(), Counters(), Log(os.open(os.devnull, os.O_WRONLY)))
 
 
 def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) -> bytes:
@@ -392,7 +393,9 @@ def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
     assert node.counters.totals()["bad_frames"] == 2
 
 
-@pytest.mark.parametrize("algorithm", [Jwins(), SparsePush(TopK(0.3), 0.2), FromStart(Choco(TopK(0.3), 0.4))], ids=str)
+@pytest.mark.parametrize(
+    "algorithm", [Jwins(), SparsePush(TopK(0.3), 0.2), RelativeToInit(Choco(TopK(0.3), 0.4))], ids=str
+)
 def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: Algorithm) -> None:
     topology = DirectedRandom(2) if "column_stochastic" in algorithm.requires else RandomRegular(4)
     experiment = replace(QUADRATIC, algorithm=algorithm, topology=topology)
@@ -413,7 +416,7 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     frames = taker.check(payload(1), 3, 3)
     listener = Listener(taker.codec, taker.resync_codec, algorithm.parts)
     for name, part in listener.take(frames)[2].items():
-        if algorithm.parts[name].running:  # a receiver that knows nothing of it gets the whole sum at once
+        if algorithm.parts[name].cumulative:  # a receiver that knows nothing of it gets the whole sum at once
             assert torch.equal(part.values, taker.listener.sums(3)[name])
     assert not taker._adopt(frame[:-1] + b"x", 2)
     assert not taker._adopt(frame, 1), "it says that node 2 made it"
@@ -430,7 +433,7 @@ def test_a_whole_state_is_that_of_the_end_of_a_round_while_the_next_steps_are_ta
 
 
 def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:
-    waits = Waits(Settings(deadline_seconds=30, adaptive=True))
+    waits = Waits(Timeouts(deadline_seconds=30, adaptive=True))
     for _ in range(20):
         assert waits.deadline_seconds == 30
         waits.add(2.0, complete=True)
@@ -444,10 +447,15 @@ def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:
 
 
 def test_beats_are_read_as_they_were_written_and_nothing_else_is() -> None:
-    assert Beat.read(Beat(7, 6, True, 1.5, 9).write()) == Beat(7, 6, True, 1.5, 9)
-    for content in (b"", b"x" * 21, Beat(1, 0, False, float("nan"), 0).write(), Beat(1, 2, False, 0.0, 0).write()):
+    assert Heartbeat.read(Heartbeat(7, 6, True, 1.5, 9).write()) == Heartbeat(7, 6, True, 1.5, 9)
+    for content in (
+        b"",
+        b"x" * 21,
+        Heartbeat(1, 0, False, float("nan"), 0).write(),
+        Heartbeat(1, 2, False, 0.0, 0).write(),
+    ):
         with pytest.raises(ValueError, match="a beat"):
-            Beat.read(content)
+            Heartbeat.read(content)
 
 
 def test_a_log_writes_json_lines_and_few_of_what_strangers_cause(tmp_path: Path) -> None:
@@ -457,7 +465,7 @@ def test_a_log_writes_json_lines_and_few_of_what_strangers_cause(tmp_path: Path)
         log = Log(file.fileno(), peer="alice")
         log("begins", round=3)
         for _ in range(500):
-            log.stranger("refused", reason="no")
+            log.rate_limited("refused", reason="no")
     rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert {"event": "begins", "peer": "alice", "round": 3}.items() <= rows[0].items()
     assert 50 <= len(rows) <= 152

@@ -10,15 +10,15 @@ from harness import DIGITS, LONG, results
 
 from gossamer.algorithms import ClippedGossip, CoordinateMedian, Dpsgd
 from gossamer.core import Algorithm
-from gossamer.peers.up import Fleet
-from gossamer.topologies import RandomRegular
+from gossamer.graphs.topologies import RandomRegular
+from gossamer.peers.local.group import LocalGroup
 
 
 def accuracy_beside_a_poisoner(algorithm: Algorithm, directory: Path) -> float:
     """The mean of five honest peers after thirty rounds beside one that lies."""
     experiment = replace(DIGITS, rounds=30, topology=RandomRegular(degree=4), algorithm=algorithm)
     options = ["--deadline", "120", "--dead-after", "60"]
-    with Fleet(experiment, directory, options) as fleet:
+    with LocalGroup(experiment, directory, options) as fleet:
         liar, place = "peer-5", fleet.place("peer-5")
         command = [
             sys.executable,

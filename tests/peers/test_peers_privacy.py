@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from harness import DIGITS, events, results
 
-from gossamer.experiment import ExperimentError
-from gossamer.peers.releases import Releases
-from gossamer.peers.show import compare
-from gossamer.peers.up import Fleet
-from gossamer.privacy import Privacy
-from gossamer.topologies import Ring
+from gossamer.experiments.experiment import ExperimentError
+from gossamer.graphs.topologies import Ring
+from gossamer.peers.local.dashboard import compare
+from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.privacy_ledger import PrivacyLedger
+from gossamer.training.privacy import Privacy
 
 MILD = Privacy(clip=1.0, noise=0.05)
 PRIVATE = replace(DIGITS, nodes=3, rounds=5, topology=Ring(), local_steps=2, privacy=MILD)
@@ -19,7 +19,7 @@ PRIVATE = replace(DIGITS, nodes=3, rounds=5, topology=Ring(), local_steps=2, pri
 
 @pytest.mark.parametrize("options", [["--seeded-noise"], []])
 def test_seeded_noise_is_the_simulators_and_that_of_real_peers_is_not(options: list[str], tmp_path: Path) -> None:
-    with Fleet(PRIVATE, tmp_path / "up", [*options, "--deadline", "60", "--dead-after", "30"]) as fleet:
+    with LocalGroup(PRIVATE, tmp_path / "up", [*options, "--deadline", "60", "--dead-after", "30"]) as fleet:
         fleet.start()
         fleet.wait(120)
         found = results(fleet)
@@ -29,23 +29,23 @@ def test_seeded_noise_is_the_simulators_and_that_of_real_peers_is_not(options: l
 
 
 def test_releases_are_noted_before_they_are_made_and_rounds_that_run_again_count_again(tmp_path: Path) -> None:
-    first = Releases(MILD, tmp_path, 0)
+    first = PrivacyLedger(MILD, tmp_path, 0)
     for _ in range(7):
         first.add()
-    again = Releases(MILD, tmp_path, 5)  # killed in round 7, and back at what was saved after round 5
+    again = PrivacyLedger(MILD, tmp_path, 5)  # killed in round 7, and back at what was saved after round 5
     again.add()
     assert again.report() == {"releases": 8, "epsilon": round(MILD.epsilon(8), 4), "delta": 1e-5}
-    assert Releases(Privacy(), tmp_path, 5).report() == {}
+    assert PrivacyLedger(Privacy(), tmp_path, 5).report() == {}
 
 
 def test_a_peer_that_only_took_anothers_state_has_spent_nothing_and_may_come_back(tmp_path: Path) -> None:
-    Releases(MILD, tmp_path, 0)
-    assert Releases(MILD, tmp_path, 5).number == 0
+    PrivacyLedger(MILD, tmp_path, 0)
+    assert PrivacyLedger(MILD, tmp_path, 5).number == 0
 
 
 def test_a_peer_that_cannot_tell_what_it_has_spent_does_not_go_on(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"privacy\.json is missing.*first 5 rounds"):
-        Releases(MILD, tmp_path, 5)
+        PrivacyLedger(MILD, tmp_path, 5)
     (tmp_path / "privacy.json").write_text('{"releases": -1}')
     with pytest.raises(ExperimentError, match="is damaged"):
-        Releases(MILD, tmp_path, 5)
+        PrivacyLedger(MILD, tmp_path, 5)

@@ -14,18 +14,18 @@ import grpc
 import pytest
 from harness import DIGITS, events, results, until
 
-from gossamer import toml
-from gossamer.engines.host import codec_for
-from gossamer.peers import group, keys
-from gossamer.peers.calls import ENVELOPE_KEY, Beat, Envelope
-from gossamer.peers.show import compare
-from gossamer.peers.up import Fleet
-from gossamer.topologies import Ring
+from gossamer.experiments import toml
+from gossamer.graphs.topologies import Ring
+from gossamer.peers.grpc.calls import ENVELOPE_KEY, Envelope, Heartbeat
+from gossamer.peers.identity import group, keys
+from gossamer.peers.local.dashboard import compare
+from gossamer.peers.local.group import LocalGroup
+from gossamer.simulator.block_runner import codec_for
 
 THREE = replace(DIGITS, nodes=3, rounds=30, topology=Ring(), local_steps=1)
 
 
-def channel(fleet: Fleet, to: str, directory: Path | None, name: str) -> grpc.Channel:
+def channel(fleet: LocalGroup, to: str, directory: Path | None, name: str) -> grpc.Channel:
     """A connection to a peer with someone's keys; without any if there is no directory."""
     member = fleet.group.member(to)
     authority = (fleet.keys / "ca.pem").read_bytes()
@@ -39,24 +39,24 @@ def channel(fleet: Fleet, to: str, directory: Path | None, name: str) -> grpc.Ch
 def beat(connection: grpc.Channel) -> grpc.StatusCode | None:
     """The code with which a call is refused."""
     try:
-        connection.unary_unary("/gossamer.Peer/Beat")(Beat(0, 0, False, 0.0, 0).write(), timeout=10)
+        connection.unary_unary("/gossamer.Peer/Beat")(Heartbeat(0, 0, False, 0.0, 0).write(), timeout=10)
     except grpc.RpcError as error:
         code: grpc.StatusCode = error.code()
         return code
     return None
 
 
-def life_of(fleet: Fleet) -> int:
+def life_of(fleet: LocalGroup) -> int:
     """Which life of peer-0 this is: any peer may ask, and messages are for one of them."""
     with channel(fleet, "peer-0", fleet.keys, "peer-1") as connection:
         round = fleet.last_round("peer-1")["round"]
-        asked = Beat(round, 0, True, time.time(), 0).write()
-        return Beat.read(connection.unary_unary("/gossamer.Peer/Beat")(asked, timeout=10)).life
+        asked = Heartbeat(round, 0, True, time.time(), 0).write()
+        return Heartbeat.read(connection.unary_unary("/gossamer.Peer/Beat")(asked, timeout=10)).life
 
 
 def envelope(round: int, num_bytes: int, life: int) -> bytes:
     """Of a delivery, by a peer that is in its round."""
-    return Envelope(round, num_bytes, life, Beat(round, 0, True, time.time(), 0)).write()
+    return Envelope(round, num_bytes, life, Heartbeat(round, 0, True, time.time(), 0)).write()
 
 
 def put(connection: grpc.Channel, told: bytes | None, messages: list[bytes]) -> grpc.StatusCode | None:
@@ -69,7 +69,7 @@ def put(connection: grpc.Channel, told: bytes | None, messages: list[bytes]) -> 
     return None
 
 
-def counter(fleet: Fleet, name: str, what: str) -> float:
+def counter(fleet: LocalGroup, name: str, what: str) -> float:
     address = events(fleet, name, "metrics")[-1]["address"]
     with urllib.request.urlopen(address, timeout=10) as answer:
         found = re.search(rf"^gossamer_{what}(?:_total)? (\S+)$", answer.read().decode(), re.MULTILINE)
@@ -80,7 +80,7 @@ def counter(fleet: Fleet, name: str, what: str) -> float:
 def test_strangers_and_hostile_bytes_are_refused_counted_and_logged_and_change_nothing(tmp_path: Path) -> None:
     """All in one test, because the group that they are tried on takes a while to start."""
     options = ["--round-seconds", "0.25", "--deadline", "120", "--dead-after", "60"]
-    with Fleet(THREE, tmp_path / "up", options) as fleet:
+    with LocalGroup(THREE, tmp_path / "up", options) as fleet:
         fleet.start()
         until(lambda: all(fleet.last_round(name).get("round", 0) >= 1 for name in fleet.names))
         no_certificate_or_another_authoritys(fleet, tmp_path)
@@ -94,7 +94,7 @@ def test_strangers_and_hostile_bytes_are_refused_counted_and_logged_and_change_n
         assert compare(THREE, {"peers": results(fleet)})["verified"]
 
 
-def no_certificate_or_another_authoritys(attacked: Fleet, tmp_path: Path) -> None:
+def no_certificate_or_another_authoritys(attacked: LocalGroup, tmp_path: Path) -> None:
     keys.make(tmp_path / "other", ["peer-1"])
     for directory in (None, tmp_path / "other"):
         before = len(events(attacked, "peer-0", "refused"))
@@ -104,7 +104,7 @@ def no_certificate_or_another_authoritys(attacked: Fleet, tmp_path: Path) -> Non
         assert "andshake" in events(attacked, "peer-0", "refused")[-1]["reason"]
 
 
-def a_certificate_of_the_group_without_a_place_in_it(attacked: Fleet) -> None:
+def a_certificate_of_the_group_without_a_place_in_it(attacked: LocalGroup) -> None:
     keys.make(attacked.keys, ["mallory"])
     before = counter(attacked, "peer-0", "refused")
     with channel(attacked, "peer-0", attacked.keys, "mallory") as connection:
@@ -117,7 +117,7 @@ def a_certificate_of_the_group_without_a_place_in_it(attacked: Fleet) -> None:
     assert "mallory is not a peer" in events(attacked, "peer-0", "refused")[-1]["reason"]
 
 
-def a_peer_that_claims_to_be_another(attacked: Fleet) -> None:
+def a_peer_that_claims_to_be_another(attacked: LocalGroup) -> None:
     frame = frame_of(attacked, sender=2, round=1)
     before = counter(attacked, "peer-0", "bad_frames")
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
@@ -127,10 +127,10 @@ def a_peer_that_claims_to_be_another(attacked: Fleet) -> None:
     assert "node 2 sent it, and node 1 did" in events(attacked, "peer-0", "bad frame")[-1]["reason"]
 
 
-def frame_of(fleet: Fleet, sender: int, round: int) -> bytes:
+def frame_of(fleet: LocalGroup, sender: int, round: int) -> bytes:
     """A whole frame of this run, with the initial model in it."""
     from gossamer.core import row_of
-    from gossamer.engines.block import Block
+    from gossamer.training.block import Block
 
     experiment = toml.read(toml.load(fleet.directory / "experiment.toml"))
     task = experiment.load_task()
@@ -141,7 +141,7 @@ def frame_of(fleet: Fleet, sender: int, round: int) -> bytes:
     return codec.encode(row_of(block.outgoing(0)[0], 0), sender, round)
 
 
-def random_and_mutated_frames(attacked: Fleet) -> None:
+def random_and_mutated_frames(attacked: LocalGroup) -> None:
     rng, life = random.Random(0), life_of(attacked)
     frame = frame_of(attacked, sender=1, round=2)
     before = counter(attacked, "peer-0", "bad_frames")
@@ -165,7 +165,7 @@ def random_and_mutated_frames(attacked: Fleet) -> None:
     assert counter(attacked, "peer-0", "bad_frames") >= before + len(hostile)
 
 
-def a_header_of_ten_gigabytes(attacked: Fleet) -> None:
+def a_header_of_ten_gigabytes(attacked: LocalGroup) -> None:
     pid = attacked.pids["peer-0"]
     before = resident_bytes(pid)
     with channel(attacked, "peer-0", attacked.keys, "peer-1") as connection:
@@ -183,7 +183,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def bytes_that_are_no_tls_at_all(attacked: Fleet) -> None:
+def bytes_that_are_no_tls_at_all(attacked: LocalGroup) -> None:
     rng = random.Random(1)
     port = attacked.group.member("peer-0").port
     for size in (1, 100, 100_000):

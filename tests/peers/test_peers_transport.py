@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from gossamer.core import Part, PartSpec, chosen
-from gossamer.peers import keys, messages
-from gossamer.peers.calls import CHUNK, Beat, Envelope
+from gossamer.core import Part, PartSpec, sparse_part
+from gossamer.peers import messages
 from gossamer.peers.counters import Counters
-from gossamer.peers.group import Group, Member
-from gossamer.peers.grpc_transport import GrpcTransport
+from gossamer.peers.grpc.calls import CHUNK, Envelope, Heartbeat
+from gossamer.peers.grpc.transport import GrpcTransport
+from gossamer.peers.identity import keys
+from gossamer.peers.identity.group import Group, Member
+from gossamer.peers.local.group import free_ports
 from gossamer.peers.logs import Log
-from gossamer.peers.transport import Settings
-from gossamer.peers.up import free_ports
+from gossamer.peers.transport import Timeouts
 from gossamer.wire import Codec
 
 
@@ -26,7 +27,7 @@ def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport
     return [
         GrpcTransport(
             members[name], Group("run", members), keys.load(directory / "keys", name),
-            Settings(deadline_seconds=60, dead_seconds=60), Counters(), Log(log, peer=name),
+            Timeouts(deadline_seconds=60, dead_seconds=60), Counters(), Log(log, peer=name),
             rounds=100, most_bytes=most_bytes, check=lambda delivery, sender, round: (delivery,), state=lambda: None,
         )
         for name in names
@@ -57,7 +58,7 @@ def test_deliveries_of_one_message_and_of_many_arrive_whole_and_tell_who_is_ther
 
 
 def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:
-    envelope = Envelope(7, 10**12, 123456, Beat(8, 7, True, 1.5e9, 99))
+    envelope = Envelope(7, 10**12, 123456, Heartbeat(8, 7, True, 1.5e9, 99))
     content = envelope.write()
     assert Envelope.read(content) == envelope
     for damaged in (b"", content[:-1], content[:10], content + b"x"):
@@ -75,12 +76,17 @@ def test_one_value_that_is_not_finite_is_found_wherever_it_stands(value: float, 
 
 
 def test_a_node_takes_its_own_message_as_others_decode_it() -> None:
-    parts = {"a": PartSpec(indexed=True), "b": PartSpec(like="a"), "c": PartSpec(), "u": PartSpec(1, values="float64")}
+    parts = {
+        "a": PartSpec(sparse=True),
+        "b": PartSpec(same_indices_as="a"),
+        "c": PartSpec(),
+        "u": PartSpec(1, values="float64"),
+    }
     codec = Codec(parts, 50, 0)
     values, u = torch.randn(4, 1, 50), torch.rand(1, 1, dtype=torch.float64)
     some = torch.rand(1, 50) < 0.3
     for sent in (None, some, torch.zeros(1, 50, dtype=torch.bool)):
-        a, b = (Part(v) if sent is None else chosen(v, sent) for v in values[:2])
+        a, b = (Part(v) if sent is None else sparse_part(v, sent) for v in values[:2])
         message = {"a": a, "b": b, "c": Part(values[2]), "u": Part(u)}
         heard, decoded = messages.as_heard(message, parts), codec.decode(codec.encode(message, 0, 0))[2]
         assert heard.keys() == decoded.keys()

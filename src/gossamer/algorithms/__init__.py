@@ -9,7 +9,6 @@ from gossamer.algorithms.dcd_psgd import DcdPsgd
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
 from gossamer.algorithms.ecd_psgd import EcdPsgd
-from gossamer.algorithms.from_start import FromStart
 from gossamer.algorithms.gradient_tracking import GradientTracking
 from gossamer.algorithms.jwins import Jwins
 from gossamer.algorithms.jwins_push import JwinsPush
@@ -19,6 +18,7 @@ from gossamer.algorithms.push import QuantSgp, Scsp, Sgp, SparsePush
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
 from gossamer.algorithms.random_sampling import RandomSampling
+from gossamer.algorithms.relative_to_init import RelativeToInit
 from gossamer.algorithms.silk import Silk
 from gossamer.algorithms.skew_scout import SkewScout
 from gossamer.core import Algorithm
@@ -49,7 +49,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "jwins-quantized": QuantizedJwins,
     "silk": Silk,
     "push-sum": PushSum,
-    "from-start": FromStart,
+    "from-start": RelativeToInit,
 }
 
 __all__ = [
@@ -66,7 +66,6 @@ __all__ = [
     "Dpsgd",
     "EcdPsgd",
     "Epidemic",
-    "FromStart",
     "GradientTracking",
     "Jwins",
     "JwinsPush",
@@ -77,6 +76,7 @@ __all__ = [
     "QuantizedJwins",
     "QuasiGlobalMomentum",
     "RandomSampling",
+    "RelativeToInit",
     "Scsp",
     "Sgp",
     "Silk",

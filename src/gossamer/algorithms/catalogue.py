@@ -58,7 +58,7 @@ def _size(state: State) -> int:
 def _words(spec: PartSpec) -> str:
     if spec.width == 1:
         return f"one {spec.values}"
-    if spec.like is not None:
-        return f"{spec.values} of the same entries as {spec.like}"
-    which = "chosen entries" if spec.indexed else "entries drawn from a shared seed" if spec.drawn else "everything"
+    if spec.same_indices_as is not None:
+        return f"{spec.values} of the same entries as {spec.same_indices_as}"
+    which = "chosen entries" if spec.sparse else "entries drawn from a shared seed" if spec.seeded else "everything"
     return f"{which}, {spec.values}"

@@ -8,8 +8,8 @@ ICML 2019, Algorithm 2. T is a transform (the identity in the paper),
 
 xh_j is the sum of all q_j, and every neighbour keeps it: q is a running part. The paper's memory-efficient form keeps
 the weighted sum of the replicas instead, which is right only as long as the weights are the same and nothing is lost.
-The replicas xh start at 0 as in the paper. `FromStart` makes them start at the common initial model, which saves the
-rounds in which the whole model would have to be told.
+The replicas xh start at 0 as in the paper. `RelativeToInit` makes them start at the common initial model, which saves
+the rounds in which the whole model would have to be told.
 """
 
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from gossamer.algorithms import rates
-from gossamer.compressors import Compression, TopK
+from gossamer.compressors import Compressor, TopK
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
-from gossamer.transforms import Identity, LinearTransform
+from gossamer.transforms import Identity, Transform
 
 
 class State(NamedTuple):
@@ -33,9 +33,9 @@ class State(NamedTuple):
 class Choco(Algorithm):
     """Gossip compressed differences to replicas that the neighbours keep."""
 
-    compressor: Compression = TopK(0.1)
+    compressor: Compressor = TopK(0.1)
     rate: rates.Rate = "auto"  # gamma
-    transform: LinearTransform = Identity()
+    transform: Transform = Identity()
 
     steps_plainly = True
     requires = frozenset({"symmetric"})
@@ -45,7 +45,7 @@ class Choco(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"q": replace(self.compressor.spec, running=True)}
+        return {"q": replace(self.compressor.spec, cumulative=True)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Choco":
         self.transform.check(sum(layer_sizes))

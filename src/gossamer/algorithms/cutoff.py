@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.rng import Streams
+from gossamer.core.rng import Streams
 
 
-class CutoffLaw(NamedTuple):
+class CutoffDistribution(NamedTuple):
     """A law of the fraction that is sent, independent for every node and round."""
 
     fractions: tuple[float, ...]
@@ -26,20 +26,20 @@ class CutoffLaw(NamedTuple):
         which = torch.searchsorted(bounds, rng.uniform("cutoff"), right=True)
         return torch.tensor(self.fractions)[which]
 
-    def without_chance(self) -> "CutoffLaw":
+    def deterministic(self) -> "CutoffDistribution":
         """The same mean, always."""
-        return CutoffLaw((self.mean,), (1.0,))
+        return CutoffDistribution((self.mean,), (1.0,))
 
 
 _FRACTIONS = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0)
-PAPER_LAW = CutoffLaw(_FRACTIONS, (1 / 7,) * 7)  # mean 0.343
+PAPER_CUTOFF = CutoffDistribution(_FRACTIONS, (1 / 7,) * 7)  # mean 0.343
 
 _VALUE_BITS = 26.5  # of a float32 on the wire, its exponent coded; the same for full sharing
 _FRAME_BYTES = 40  # of a message besides values and indices
 
 
 @cache
-def law_for_budget(budget: float, num_parameters: int, randomize: bool = True) -> CutoffLaw:
+def cutoff_for_budget(budget: float, num_parameters: int, randomize: bool = True) -> CutoffDistribution:
     """The two-point law whose messages cost, in expectation, `budget` of full sharing's bytes.
 
     Half of the budget goes into sending everything now and then (probability budget / 2), which needs no indices. The
@@ -49,7 +49,7 @@ def law_for_budget(budget: float, num_parameters: int, randomize: bool = True) -
     """
     overhead = 8 * _FRAME_BYTES / (_VALUE_BITS * num_parameters)
     if budget == 1:
-        return CutoffLaw((1.0,), (1.0,))
+        return CutoffDistribution((1.0,), (1.0,))
     everything = budget / 2 if randomize else 0.0
     target = (budget - everything) / (1 - everything) - overhead
     if target * num_parameters < 1:
@@ -62,4 +62,8 @@ def law_for_budget(budget: float, num_parameters: int, randomize: bool = True) -
         middle = (low + high) / 2
         index_bits = -middle * log2(middle) - (1 - middle) * log2(1 - middle)
         low, high = (middle, high) if middle + index_bits / _VALUE_BITS < target else (low, middle)
-    return CutoffLaw((low, 1.0), (1 - everything, everything)) if randomize else CutoffLaw((low,), (1.0,))
+    return (
+        CutoffDistribution((low, 1.0), (1 - everything, everything))
+        if randomize
+        else CutoffDistribution((low,), (1.0,))
+    )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from gossamer.compressors import Compression, Quantize
+from gossamer.compressors import Compressor, Quantize
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
 
 
@@ -28,13 +28,13 @@ class State(NamedTuple):
 class DcdPsgd(Algorithm):
     """Difference compression: nodes move by what they send."""
 
-    compressor: Compression = Quantize(bits=8)
+    compressor: Compressor = Quantize(bits=8)
 
     requires = frozenset({"symmetric", "one_local_step"})
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"q": replace(self.compressor.spec, running=True)}
+        return {"q": replace(self.compressor.spec, cumulative=True)}
 
     def init(self, x0: Tensor) -> State:
         return State(x0, x0, x0 - x0)  # all start at one model, and the weights at a node sum to 1

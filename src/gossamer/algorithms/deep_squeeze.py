@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from gossamer.algorithms import rates
-from gossamer.compressors import Compression, TopK
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen
-from gossamer.transforms import Identity, LinearTransform
+from gossamer.compressors import Compressor, TopK
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, sparse_part
+from gossamer.transforms import Identity, Transform
 
 
 class State(NamedTuple):
@@ -30,9 +30,9 @@ class State(NamedTuple):
 class DeepSqueeze(Algorithm):
     """Share compressed models with error feedback."""
 
-    compressor: Compression = TopK(0.1)
+    compressor: Compressor = TopK(0.1)
     rate: rates.Rate = "table"  # eta
-    transform: LinearTransform = Identity()
+    transform: Transform = Identity()
     full_rounds: int = 0  # at the end of the run, of plain averaging
 
     requires = frozenset({"symmetric"})
@@ -41,7 +41,7 @@ class DeepSqueeze(Algorithm):
         rates.check(self.rate)
         if self.full_rounds < 0:
             raise ValueError(f"full_rounds must be at least 0, {self.full_rounds} was given")
-        if self.full_rounds and not (self.compressor.spec.indexed and self.compressor.spec.values == "float32"):
+        if self.full_rounds and not (self.compressor.spec.sparse and self.compressor.spec.values == "float32"):
             raise ValueError("full_rounds needs a compressor that chooses entries and leaves them as they are: top-k")
 
     @property
@@ -67,7 +67,7 @@ class DeepSqueeze(Algorithm):
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         x = self.transform.forward(state.x)
         if self.at_the_end(round):
-            return {"v": chosen(x, torch.ones_like(x, dtype=torch.bool))}, state
+            return {"v": sparse_part(x, torch.ones_like(x, dtype=torch.bool))}, state
         v = x + state.error
         compressed = self.compressor(v, round)
         return {"v": compressed}, state._replace(error=v - compressed.values)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from gossamer.compressors import Compression, Qsgd
+from gossamer.compressors import Compressor, Qsgd
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
 
 
@@ -28,7 +28,7 @@ class State(NamedTuple):
 class EcdPsgd(Algorithm):
     """Extrapolation compression: estimates whose noise dies out with time."""
 
-    compressor: Compression = Qsgd(bits=8)
+    compressor: Compressor = Qsgd(bits=8)
 
     requires = frozenset({"symmetric", "static", "reliable", "one_local_step"})
 

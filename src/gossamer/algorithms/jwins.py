@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from gossamer.algorithms.cutoff import PAPER_LAW, CutoffLaw, law_for_budget
+from gossamer.algorithms.cutoff import PAPER_CUTOFF, CutoffDistribution, cutoff_for_budget
 from gossamer.compressors import largest
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen, partial_average, picked
-from gossamer.transforms import Identity, LinearTransform, Wavelet
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, partial_average, sparse_part, where
+from gossamer.transforms import Identity, Transform, Wavelet
 
 
 class State(NamedTuple):
@@ -56,16 +56,16 @@ class Jwins(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"coefficients": PartSpec(indexed=True)}
+        return {"coefficients": PartSpec(sparse=True)}
 
     @cached_property
-    def transform(self) -> LinearTransform:
+    def transform(self) -> Transform:
         return Wavelet(self.family, self.levels) if self.wavelet else Identity()
 
-    def cutoff(self, num_parameters: int) -> CutoffLaw:
+    def cutoff(self, num_parameters: int) -> CutoffDistribution:
         if self.budget is not None:
-            return law_for_budget(self.budget, num_parameters, self.randomize)
-        return PAPER_LAW if self.randomize else PAPER_LAW.without_chance()
+            return cutoff_for_budget(self.budget, num_parameters, self.randomize)
+        return PAPER_CUTOFF if self.randomize else PAPER_CUTOFF.deterministic()
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Jwins":
         self.transform.check(sum(layer_sizes))
@@ -89,8 +89,8 @@ class Jwins(Algorithm):
         """Share this fraction, (B, 1), of the coefficients."""
         coefficients = self.transform.forward(state.x)
         sent = largest(coefficients - state.reference, fraction)
-        reference = picked(sent, state.coefficients, state.reference)
-        return {"coefficients": chosen(coefficients, sent)}, State(state.x, coefficients, reference)
+        reference = where(sent, state.coefficients, state.reference)
+        return {"coefficients": sparse_part(coefficients, sent)}, State(state.x, coefficients, reference)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         averaged = partial_average(state.coefficients, inbox, "coefficients")

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from gossamer.algorithms.jwins import Jwins
 from gossamer.compressors import largest
-from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Transform, picked
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, where
+from gossamer.transforms import Transform
 
 _GRAIN = 1 / 16  # what is sent of a weight is a multiple of it
 _KEPT = 1 / 4  # of a weight is never sent
@@ -55,8 +56,8 @@ class JwinsPush(Algorithm):
     @property
     def parts(self) -> dict[str, PartSpec]:
         return {
-            "mass": PartSpec(indexed=True),
-            "weight": PartSpec(like="mass", values="int8", is_mass=True),
+            "mass": PartSpec(sparse=True),
+            "weight": PartSpec(same_indices_as="mass", values="int8", push_sum_weight=True),
         }
 
     @cached_property
@@ -88,15 +89,15 @@ class JwinsPush(Algorithm):
         z = state.mass / state.weight
         sent = largest(z - state.reference, self._jwins.cutoff(z.shape[-1]).draw(round.rng))
         whole = ((state.weight - _KEPT) / _GRAIN + 0.01).floor()  # 0.01: a multiple stays one in spite of rounding
-        grains = picked(sent, whole.clamp(0, _MOST))
+        grains = where(sent, whole.clamp(0, _MOST))
         weight = grains * _GRAIN
-        mass = picked(sent, z * weight)
+        mass = where(sent, z * weight)
         scales = torch.full((len(z), 1), _GRAIN)
         message = {
             "mass": Part(mass, sent),
             "weight": Part(weight, sent, Quantized(grains.to(torch.int16), scales, 0)),
         }
-        reference = picked(sent, state.start, state.reference)
+        reference = where(sent, state.start, state.reference)
         return message, State(state.mass - mass, state.weight - weight, reference, state.start)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:

@@ -18,7 +18,8 @@ from torch import Tensor
 from gossamer.algorithms import jwins
 from gossamer.algorithms.jwins import Jwins
 from gossamer.compressors import Quantize
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, Transform, picked
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, where
+from gossamer.transforms import Transform
 
 
 class State(NamedTuple):
@@ -82,7 +83,7 @@ class QuantizedJwins(Algorithm):
         assert sent is not None
         wanted = inner.coefficients + state.error
         part = self._quantize.coarsen(wanted, sent, round)
-        return {"coefficients": part}, State(inner, picked(sent, wanted - part.values, state.error))
+        return {"coefficients": part}, State(inner, where(sent, wanted - part.values, state.error))
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         return state._replace(inner=self._jwins.receive(state.inner, inbox, round))

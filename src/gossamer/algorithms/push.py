@@ -13,9 +13,9 @@ from gossamer.algorithms.choco import Choco
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
 from gossamer.algorithms.push_sum import PushSum
-from gossamer.compressors import Compression, TopK
+from gossamer.compressors import Compressor, TopK
 from gossamer.core import Algorithm
-from gossamer.transforms import Identity, LinearTransform
+from gossamer.transforms import Identity, Transform
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Sgp(Algorithm):
 class SparsePush(Algorithm):
     """Compressed models with error feedback, on directed and time-varying graphs."""
 
-    compressor: Compression = TopK(0.01)
+    compressor: Compressor = TopK(0.01)
     rate: rates.Rate = "table"  # eta
-    transform: LinearTransform = Identity()
+    transform: Transform = Identity()
 
     def __post_init__(self) -> None:
         _ = self.composition  # checks the settings
@@ -47,9 +47,9 @@ class SparsePush(Algorithm):
 class Scsp(Algorithm):
     """Sparse-Push for most of the run, then some rounds of full sharing without training."""
 
-    compressor: Compression = TopK(0.01)
+    compressor: Compressor = TopK(0.01)
     rate: rates.Rate = "table"  # eta
-    transform: LinearTransform = Identity()
+    transform: Transform = Identity()
     full_rounds: int = 40  # k
 
     def __post_init__(self) -> None:
@@ -64,9 +64,9 @@ class Scsp(Algorithm):
 class QuantSgp(Algorithm):
     """CHOCO's compressed differences on directed graphs."""
 
-    compressor: Compression = TopK(0.1)
+    compressor: Compressor = TopK(0.1)
     rate: rates.Rate = "auto"  # gamma
-    transform: LinearTransform = Identity()
+    transform: Transform = Identity()
 
     def __post_init__(self) -> None:
         _ = self.composition  # checks the settings

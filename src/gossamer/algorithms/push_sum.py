@@ -28,7 +28,7 @@ class State(NamedTuple):
 class PushSum(Algorithm):
     """Any averaging algorithm on directed graphs."""
 
-    inner: Algorithm  # one whose model is what it averages; FromStart and momentum go around a PushSum
+    inner: Algorithm  # one whose model is what it averages; RelativeToInit and momentum go around a PushSum
 
     def __post_init__(self) -> None:
         if not self.inner.averages or hasattr(self.inner, "inner") or "column_stochastic" in self.inner.requires:
@@ -43,7 +43,7 @@ class PushSum(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {**self.inner.parts, "u": PartSpec(width=1, values="float64", is_mass=True)}
+        return {**self.inner.parts, "u": PartSpec(width=1, values="float64", push_sum_weight=True)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "PushSum":
         return replace(self, inner=self.inner.prepare(mixing, layer_sizes))

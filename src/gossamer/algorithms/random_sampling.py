@@ -12,8 +12,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from gossamer.compressors import random_entries
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, chosen, partial_average
-from gossamer.rng import Streams
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, partial_average, sparse_part
+from gossamer.core.rng import Streams
 
 
 class State(NamedTuple):
@@ -35,7 +35,7 @@ class RandomSampling(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"x": PartSpec(drawn=self.mask)}
+        return {"x": PartSpec(seeded=self.mask)}
 
     def mask(self, rng: Streams, width: int) -> Tensor:
         return random_entries(rng, self.budget, width)
@@ -50,7 +50,7 @@ class RandomSampling(Algorithm):
         return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
-        return {"x": chosen(state.x, self.mask(round.rng, state.x.shape[-1]))}, state
+        return {"x": sparse_part(state.x, self.mask(round.rng, state.x.shape[-1]))}, state
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         return State(partial_average(state.x, inbox, "x"))

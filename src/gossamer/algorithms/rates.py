@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from gossamer.compressors import Compression
+from gossamer.compressors import Compressor
 from gossamer.core import Round
-from gossamer.rng import Streams, philox
+from gossamer.core.rng import Streams, philox
 
 Rate = float | Literal["table", "auto"]
 
@@ -23,8 +23,8 @@ def check(rate: Rate) -> None:
         raise ValueError(f'rate must be over 0 and at most 1, "table" or "auto", {rate} was given')
 
 
-def resolve(rate: Rate, compressor: Compression, mixing: Any, layer_sizes: tuple[int, ...], caution: float) -> float:
-    """The number that a rate stands for, on this graph (a `Mixing`) and for a model of these layers."""
+def resolve(rate: Rate, compressor: Compressor, mixing: Any, layer_sizes: tuple[int, ...], caution: float) -> float:
+    """The number that a rate stands for, on this graph (a `MixingMatrix`) and for a model of these layers."""
     if isinstance(rate, (int, float)):
         return float(rate)
     fraction, energy, _ = kept(compressor, layer_sizes)
@@ -32,7 +32,7 @@ def resolve(rate: Rate, compressor: Compression, mixing: Any, layer_sizes: tuple
     return from_table(fraction) if by_fraction else automatic(energy, mixing, caution)
 
 
-def check_contraction(compressor: Compression, layer_sizes: tuple[int, ...]) -> None:
+def check_contraction(compressor: Compressor, layer_sizes: tuple[int, ...]) -> None:
     """ValueError if what is lost would grow without end when it is added to the next message."""
     lost = kept(compressor, layer_sizes)[2]
     if lost >= 1:
@@ -43,7 +43,7 @@ def check_contraction(compressor: Compression, layer_sizes: tuple[int, ...]) -> 
 
 
 @cache
-def kept(compressor: Compression, layer_sizes: tuple[int, ...]) -> tuple[float, float, float]:
+def kept(compressor: Compressor, layer_sizes: tuple[int, ...]) -> tuple[float, float, float]:
     """What a compressor does to a normally distributed vector: the fraction of entries that it keeps, the share of the
     square norm, and the square of its error against the square norm.
 
@@ -78,4 +78,4 @@ def automatic(energy: float, mixing: Any, caution: float) -> float:
     stays under half of that. Error feedback, which never forgets what it lost, leaves a disagreement that grows with
     the rate, and wants more. Found by trying compressors on two graphs: docs/decisions/0002-averaging-rates.md.
     """
-    return float(energy / (energy + caution * (1 - energy) * mixing.largest_move()))
+    return float(energy / (energy + caution * (1 - energy) * mixing.norm_of_identity_minus_w()))

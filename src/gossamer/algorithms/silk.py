@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from gossamer.algorithms import rates
 from gossamer.algorithms.choco import Choco
-from gossamer.algorithms.from_start import FromStart
+from gossamer.algorithms.relative_to_init import RelativeToInit
 from gossamer.compressors import Chain, Sign, TopK
 from gossamer.core import Algorithm
 from gossamer.transforms import Identity, Wavelet
@@ -36,6 +36,6 @@ class Silk(Algorithm):
         _ = self.composition  # checks the settings
 
     @property
-    def composition(self) -> FromStart:
+    def composition(self) -> RelativeToInit:
         transform = Wavelet(self.family, self.levels) if self.wavelet else Identity()
-        return FromStart(Choco(Chain(TopK(self.kept), Sign()), self.rate, transform))
+        return RelativeToInit(Choco(Chain(TopK(self.kept), Sign()), self.rate, transform))

@@ -19,14 +19,13 @@ of `width` numbers, buckets of n:
     chain          contraction   delta = the product of the two (the second's, if that is under 0)
 """
 
-from gossamer.compressors.chain import Chain
-from gossamer.compressors.coarse import BFloat16, Qsgd, Quantize, Sign
-from gossamer.compressors.compression import Compression, Kind
+from gossamer.compressors.base import Chain, Compressor, Kind
+from gossamer.compressors.quantizers import BFloat16, Qsgd, Quantize, Sign
 from gossamer.compressors.selection import count, largest, random_entries
-from gossamer.compressors.sparse import Everything, LayerwiseTopK, RandomK, Threshold, TopK
+from gossamer.compressors.sparsifiers import LayerwiseTopK, NoCompression, RandomK, Threshold, TopK
 
-COMPRESSORS: dict[str, type[Compression]] = {
-    "everything": Everything,
+COMPRESSORS: dict[str, type[Compressor]] = {
+    "everything": NoCompression,
     "top-k": TopK,
     "layerwise-top-k": LayerwiseTopK,
     "random-k": RandomK,
@@ -42,10 +41,10 @@ __all__ = [
     "COMPRESSORS",
     "BFloat16",
     "Chain",
-    "Compression",
-    "Everything",
+    "Compressor",
     "Kind",
     "LayerwiseTopK",
+    "NoCompression",
     "Qsgd",
     "Quantize",
     "RandomK",

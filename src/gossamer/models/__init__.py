@@ -19,7 +19,7 @@ from gossamer.models.distilbert import DistilBert
 from gossamer.models.leaf import CelebaCnn, FemnistCnn, StackedLstm
 from gossamer.models.lenet import GnLeNet
 from gossamer.models.matrix_factorization import MatrixFactorization
-from gossamer.models.perceptron import LogisticRegression, Mlp
+from gossamer.models.mlp import LogisticRegression, Mlp
 from gossamer.models.resnet import ResNet18, ResNet20, ResNet54, ResNet110
 from gossamer.models.transformer import Transformer
 from gossamer.models.vgg import Vgg11

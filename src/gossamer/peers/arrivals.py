@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.mixing import Mixing
+from gossamer.graphs.mixing_matrix import MixingMatrix
 
 
 class Entry(NamedTuple):
@@ -21,13 +21,13 @@ class Entry(NamedTuple):
     weight: float
 
 
-def row(mixing: Mixing, node: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def row(mixing: MixingMatrix, node: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The senders that reach a node, itself included, ascending, and their weights."""
     here = slice(mixing.indptr[node], mixing.indptr[node + 1])
     return mixing.senders[here], mixing.weights[here]
 
 
-def weight(mixing: Mixing, receiver: int, sender: int) -> float | None:
+def weight(mixing: MixingMatrix, receiver: int, sender: int) -> float | None:
     """None if there is no such link."""
     senders, weights = row(mixing, receiver)
     at = int(np.searchsorted(senders, sender))
@@ -35,7 +35,7 @@ def weight(mixing: Mixing, receiver: int, sender: int) -> float | None:
 
 
 def weigh(
-    mixing_of: Callable[[int], Mixing], me: int, round: int, came: Sequence[tuple[int, int]], keeps_mass: bool
+    mixing_of: Callable[[int], MixingMatrix], me: int, round: int, came: Sequence[tuple[int, int]], keeps_mass: bool
 ) -> list[Entry]:
     """The messages of other nodes that came, as (sender, round), and the node's own, with weights, in order."""
     senders, weights = row(mixing_of(round), me)

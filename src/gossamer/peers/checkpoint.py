@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gossamer import files
+from gossamer.runs import files
 
 NAME = "checkpoint.safetensors"
 

@@ -24,7 +24,7 @@ class Log:
     def __call__(self, event: str, **details: Any) -> None:
         self._write({"time": round(time.time(), 3), "event": event, **self._always, **details})
 
-    def stranger(self, event: str, **details: Any) -> None:
+    def rate_limited(self, event: str, **details: Any) -> None:
         """What others can cause at will is written so many times a second, and then counted."""
         with self._lock:
             if int(time.monotonic()) != self._second:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core import Message, Part, PartSpec
-from gossamer.engines.inbox import BlockInbox, Edges
+from gossamer.core.inbox import BlockInbox, Edges
 from gossamer.peers.arrivals import Entry
 from gossamer.wire import WireError
 from gossamer.wire.frame import HEADER, OVERHEAD, check_frame
@@ -50,9 +50,9 @@ def as_heard(message: Message, parts: Mapping[str, PartSpec]) -> Message:
     heard: Message = {}
     for name, spec in parts.items():
         values, sent, quantized = message[name]
-        if spec.like is not None:
-            sent = heard[spec.like].sent
-        elif sent is None and spec.indexed:
+        if spec.same_indices_as is not None:
+            sent = heard[spec.same_indices_as].sent
+        elif sent is None and spec.sparse:
             sent = torch.ones(values.shape, dtype=torch.bool)
         heard[name] = Part(values, sent, quantized)
     return heard

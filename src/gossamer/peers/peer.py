@@ -18,18 +18,21 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from gossamer import files, toml, wire
-from gossamer.engines.allocator import keep_freed_memory
-from gossamer.experiment import Experiment, ExperimentError
-from gossamer.peers import checkpoint, group, keys, logs
+from gossamer import wire
+from gossamer.experiments import toml
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.peers import checkpoint, logs
 from gossamer.peers.counters import Counters, serve
-from gossamer.peers.grpc_transport import GrpcTransport
-from gossamer.peers.inputs import prepare
+from gossamer.peers.data import prepare
+from gossamer.peers.grpc.transport import GrpcTransport
+from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log
-from gossamer.peers.node import Node
-from gossamer.peers.releases import Releases
-from gossamer.peers.transport import Settings
-from gossamer.privacy import secret, seeded
+from gossamer.peers.privacy_ledger import PrivacyLedger
+from gossamer.peers.rounds import Node
+from gossamer.peers.transport import Timeouts
+from gossamer.runs import files
+from gossamer.simulator.allocator import tune_malloc
+from gossamer.training.privacy import secret, seeded
 
 EXPIRY_WARNING_SECONDS = 3 * 86400
 
@@ -52,7 +55,7 @@ class Place:
 
 
 @dataclass
-class Wishes:
+class Signals:
     """What signals have asked for."""
 
     leave: bool = False
@@ -70,15 +73,15 @@ class Wishes:
             signal.signal(signal.SIGHUP, lambda number, frame: self.reload.set())
 
 
-def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, Any]:
+def run(experiment: Experiment, place: Place, settings: Timeouts) -> dict[str, Any]:
     """Be this peer until the rounds are done or it is asked to leave; its report."""
     torch.set_num_threads(1)  # the same bits everywhere
-    keep_freed_memory()
-    wishes, counters = Wishes(), Counters()
+    tune_malloc()
+    wishes, counters = Signals(), Counters()
     wishes.install()
     with ExitStack() as at_the_end:
         log = _take_over_log(place, counters, at_the_end)
-        experiment = experiment.pinned()
+        experiment = experiment.with_digests()
         members = group.load(place.peers, experiment.nodes)
         me = members.member(place.name)
         run_id = group.run_id(members, experiment)
@@ -88,7 +91,7 @@ def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, A
         if experiment.privacy.on and place.seeded_noise:
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
         _resume(node, place, run_id, experiment, log)
-        releases = Releases(experiment.privacy, place.out, node.round)
+        releases = PrivacyLedger(experiment.privacy, place.out, node.round)
         wire.warm()
         transport = GrpcTransport(
             me, members, credentials, settings, counters, log,
@@ -99,11 +102,11 @@ def run(experiment: Experiment, place: Place, settings: Settings) -> dict[str, A
         _watch_wishes(wishes, place, transport, experiment.nodes, log)
         if place.metrics:
             _show_metrics(place.metrics, node, transport, at_the_end, log)
-        node.gather(transport, [n for n in members.nodes if n != me.node], lambda: wishes.leave)
+        node.wait_for_group(transport, [n for n in members.nodes if n != me.node], lambda: wishes.leave)
         _carry_on(node, transport, place, run_id, wishes, releases)
         done = node.round >= node.experiment.rounds
         if done:
-            node.linger(transport, lambda: wishes.leave)
+            node.drain(transport, lambda: wishes.leave)
     report = _report(node, place, counters) | releases.report()
     if done:
         (place.out / "model.safetensors").write_bytes(save({"model": node.block.models()[0].contiguous()}))
@@ -116,9 +119,9 @@ def _take_over_log(place: Place, counters: Counters, at_the_end: ExitStack) -> L
     def on_line(line: str) -> None:
         if "andshake" in line:  # TLS refuses strangers before any of our code is asked
             counters.add(refused=1)
-            log.stranger("refused", reason=line)
+            log.rate_limited("refused", reason=line)
         else:
-            log.stranger("printed", text=line)
+            log.rate_limited("printed", text=line)
 
     original = logs.take_over_stderr(on_line)
     at_the_end.callback(logs.give_back_stderr, original)
@@ -144,7 +147,7 @@ def _resume(node: Node, place: Place, run_id: int, experiment: Experiment, log: 
 
 
 def _carry_on(
-    node: Node, transport: GrpcTransport, place: Place, run_id: int, wishes: Wishes, releases: Releases
+    node: Node, transport: GrpcTransport, place: Place, run_id: int, wishes: Signals, releases: PrivacyLedger
 ) -> None:
     saved_at = node.round
     while node.round < node.experiment.rounds and not wishes.leave:
@@ -190,7 +193,7 @@ def _save(node: Node, place: Place, run_id: int, saved_at: int) -> int:
     return node.round
 
 
-def _watch_wishes(wishes: Wishes, place: Place, transport: GrpcTransport, nodes: int, log: Log) -> None:
+def _watch_wishes(wishes: Signals, place: Place, transport: GrpcTransport, nodes: int, log: Log) -> None:
     """Threads that read the group again when asked to, and that notice when the parent is gone."""
 
     def reload() -> None:

@@ -24,7 +24,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class Timeouts:
     """How patient a peer is, and how much it keeps."""
 
     deadline_seconds: float = 30.0  # how long a round waits for messages

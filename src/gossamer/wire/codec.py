@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Message, Part, PartSpec
-from gossamer.kernels.bits import Bytes, Positions, Words, all_ones, ones_in_all, pack, positions_of
-from gossamer.kernels.measure import INSIDE
-from gossamer.kernels.sizes import float_sizes, level_sizes
-from gossamer.rng import Streams
+from gossamer.core.rng import Streams
 from gossamer.wire import frame as frames
 from gossamer.wire import indices
 from gossamer.wire.frame import WireError
-from gossamer.wire.levels import LevelCoder
+from gossamer.wire.kernels.bits import Bytes, Positions, Words, all_ones, ones_in_all, pack, positions_of
+from gossamer.wire.kernels.index_sizes import INSIDE
+from gossamer.wire.kernels.sizes import float_sizes, level_sizes
+from gossamer.wire.quantized import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
 ByteCounts = NDArray[np.int64]
@@ -98,9 +98,11 @@ class Codec:
         self._parts: dict[str, _Coding] = {}
         for name, spec in parts.items():
             self._parts[name] = _coding(name, spec, num_parameters)
-            earlier = self._parts.get(spec.like or name)
-            if spec.like == name or earlier is None or earlier.width != self._parts[name].width:
-                raise ValueError(f"part {name!r} is like {spec.like!r}, which is not an earlier part of its width")
+            earlier = self._parts.get(spec.same_indices_as or name)
+            if spec.same_indices_as == name or earlier is None or earlier.width != self._parts[name].width:
+                raise ValueError(
+                    f"part {name!r} is like {spec.same_indices_as!r}, which is not an earlier part of its width"
+                )
         self.schema = _fingerprint(self._parts, seed)
 
     @property
@@ -143,8 +145,8 @@ class Codec:
         message: Message = {}
         entries: dict[str, tuple[Positions | None, Tensor | None]] = {}  # what was sent of each part
         for name, part in self._parts.items():
-            if part.spec.like is not None:
-                positions, sent = entries[part.spec.like]
+            if part.spec.same_indices_as is not None:
+                positions, sent = entries[part.spec.same_indices_as]
             else:
                 positions, sent, at = self._read_sent(part, header, payload, at, end)
             entries[name] = positions, sent
@@ -172,13 +174,13 @@ class Codec:
     def _marks(self, name: str, spec: PartSpec, message: Message, shape: tuple[int, ...]) -> Bytes | None:
         """What a part marks as sent; None: everything."""
         sent = message[name].sent
-        if spec.like is not None and not _same_entries(sent, message[spec.like].sent):
-            raise ValueError(f"part {name!r} must send the same entries as part {spec.like!r}")
+        if spec.same_indices_as is not None and not _same_entries(sent, message[spec.same_indices_as].sent):
+            raise ValueError(f"part {name!r} must send the same entries as part {spec.same_indices_as!r}")
         if sent is None:
-            if spec.drawn:
+            if spec.seeded:
                 raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
             return None
-        if not (spec.indexed or spec.drawn or spec.like):
+        if not (spec.sparse or spec.seeded or spec.same_indices_as):
             raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
         marks = sent.numpy()
         if marks.shape != shape or marks.dtype != BOOL:
@@ -189,8 +191,8 @@ class Codec:
         part, coder = given.part, given.part.values
         marks = NO_MARKS if given.marks is None else given.marks
         numbers, scales = given.values
-        by_range = part.spec.indexed and self.index_coding == "range"
-        how = (marks, part.all, part.spec.indexed, by_range, INSIDE)
+        by_range = part.spec.sparse and self.index_coding == "range"
+        how = (marks, part.all, part.spec.sparse, by_range, INSIDE)
         if isinstance(coder, FloatCoder):
             return Sizes(*float_sizes(numbers, coder.num_bits, *how))
         if isinstance(coder, LevelCoder):
@@ -204,13 +206,13 @@ class Codec:
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part
         mask, num_sent, index_plan = part.all, part.width, None
-        if given.marks is not None and part.spec.indexed:
+        if given.marks is not None and part.spec.sparse:
             index_plan = indices.plan(given.marks[row], self.index_coding == "range")
             mask, num_sent = index_plan.words, index_plan.num_sent
         elif given.marks is not None:
             mask = pack(given.marks[row])
             num_sent = ones_in_all(mask)
-        elif part.spec.indexed:
+        elif part.spec.sparse:
             index_plan = indices.everything(part.all, part.width)
         return _Plan(mask, num_sent, index_plan, part.values.plan(given.values, row, mask, num_sent))
 
@@ -218,12 +220,12 @@ class Codec:
         self, part: _Coding, header: frames.Header, payload: Bytes, at: int, end: int
     ) -> tuple[Positions | None, Tensor | None, int]:
         """The positions of what was sent (None: all), the mask of them (None: not marked), the byte behind."""
-        if part.spec.drawn is not None:
-            sent = part.spec.drawn(Streams(self.seed, [header.sender], header.round), part.width)
+        if part.spec.seeded is not None:
+            sent = part.spec.seeded(Streams(self.seed, [header.sender], header.round), part.width)
             assert sent.shape == (1, part.width), "what is drawn must be (rows, width)"
             marks = sent[0].contiguous().numpy().view(np.uint8)
             return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at
-        if not part.spec.indexed:
+        if not part.spec.sparse:
             return None, None, at
         positions, row, at = indices.read(payload, at, end, part.width)
         return positions, torch.from_numpy(row), at
@@ -237,7 +239,7 @@ def _coding(name: str, spec: PartSpec, num_parameters: int) -> _Coding:
     width = num_parameters if spec.width is None else spec.width
     if not 1 <= width <= MAX_WIDTH:
         raise ValueError(f"part {name!r} is {width} numbers wide; from 1 to 2^31 - 1 can be sent")
-    if (spec.indexed, spec.drawn is not None, spec.like is not None).count(True) > 1:
+    if (spec.sparse, spec.seeded is not None, spec.same_indices_as is not None).count(True) > 1:
         raise ValueError(f"part {name!r} may be indexed, drawn or like another part, and not two of them")
     return _Coding(spec, width, _value_coder(name, spec), all_ones(width))
 
@@ -259,7 +261,15 @@ def _fingerprint(parts: Mapping[str, _Coding], seed: int) -> int:
     lines = [f"seed {seed}\n"]
     for name, part in parts.items():
         spec = part.spec
-        kind = "drawn" if spec.drawn else "indexed" if spec.indexed else f"like:{spec.like}" if spec.like else "dense"
-        running = " running" if spec.running else ""
+        kind = (
+            "drawn"
+            if spec.seeded
+            else "indexed"
+            if spec.sparse
+            else f"like:{spec.same_indices_as}"
+            if spec.same_indices_as
+            else "dense"
+        )
+        running = " running" if spec.cumulative else ""
         lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket}{running}\n")
     return xxhash.xxh3_64_intdigest("".join(lines).encode()) & 0xFFFFFFFF

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.kernels import indices, ranges
-from gossamer.kernels.bits import Bytes, Positions, Words, positions_of
-from gossamer.kernels.measure import INSIDE, MAX_RICE, TAG_ALL, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE
 from gossamer.wire.frame import WireError
+from gossamer.wire.kernels import indices, ranges
+from gossamer.wire.kernels.bits import Bytes, Positions, Words, positions_of
+from gossamer.wire.kernels.index_sizes import INSIDE, MAX_RICE, TAG_ALL, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE
 
 CODERS = {TAG_ALL: "all", TAG_GAMMA: "gamma", TAG_BLOCKS: "blocks", TAG_RANGE: "range"} | {
     TAG_RICE + r: f"rice{r}" for r in range(MAX_RICE + 1)

@@ -20,7 +20,7 @@ def six_bytes(parts: Mapping[str, PartSpec], message: Message) -> list[int]:
     for name, spec in parts.items():
         part = message[name]
         sent = part.values.shape[1] if part.sent is None else part.sent.sum(-1).numpy()
-        totals += sent * (6 if spec.indexed else 4)
+        totals += sent * (6 if spec.sparse else 4)
     return [int(total) for total in totals]
 
 
@@ -28,7 +28,7 @@ def elias_fpzip_bytes(parts: Mapping[str, PartSpec], message: Message) -> list[i
     """Bytes of each row of a message as JWINS' code would encode it."""
     return [
         sum(
-            (elias_bytes(_positions(message[name], row)) if spec.indexed else 0)
+            (elias_bytes(_positions(message[name], row)) if spec.sparse else 0)
             + fpzip_bytes(_sent_values(message[name], row))
             for name, spec in parts.items()
         )

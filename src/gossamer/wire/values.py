@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
-from gossamer.kernels import floats
-from gossamer.kernels.bits import Bytes, Positions, Words, place
-from gossamer.kernels.code_lengths import Counts
-from gossamer.kernels.floats import RAW
-from gossamer.kernels.huffman import BAD_TABLE
-from gossamer.kernels.levels import DAMAGED
 from gossamer.wire.frame import WireError
+from gossamer.wire.kernels import floats
+from gossamer.wire.kernels.bits import Bytes, Positions, Words, place
+from gossamer.wire.kernels.code_lengths import Counts
+from gossamer.wire.kernels.floats import RAW
+from gossamer.wire.kernels.huffman import BAD_TABLE
+from gossamer.wire.kernels.levels import DAMAGED
 
 Numbers = NDArray[Any]
 

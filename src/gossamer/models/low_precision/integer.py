@@ -12,7 +12,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from gossamer.models.low_precision.products import ACTIVATION, WEIGHT, Settings
+from gossamer.models.low_precision.products import ACTIVATION, WEIGHT, Timeouts
 from gossamer.models.low_precision.rounding import Levels
 
 _MOST = 2**31 // (ACTIVATION * WEIGHT)  # products that an int32 holds, whatever they are
@@ -23,7 +23,7 @@ def linear_pays(num_rows: int, weight: Tensor) -> bool:
     return fits(weight) and num_rows >= 16 and num_rows * weight.numel() >= 2**26 and _has_instructions()
 
 
-def convolution_pays(weight: Tensor, settings: Settings) -> bool:
+def convolution_pays(weight: Tensor, settings: Timeouts) -> bool:
     """Are integers faster than floats, for weights (outputs, channels, ...) of a convolution?"""
     flat = len(settings.stride) == 2
     return flat and fits(weight) and len(weight) // settings.groups >= 512 and _has_instructions()
@@ -41,7 +41,7 @@ def linear(found: Levels, weight: Tensor) -> Tensor:
     return _products(rows, zeros, weight).float()
 
 
-def convolution(found: Levels, weight: Tensor, settings: Settings) -> Tensor:
+def convolution(found: Levels, weight: Tensor, settings: Timeouts) -> Tensor:
     """Of images (samples, channels, height, width) with whole weights (outputs, channels, height, width)."""
     windows = _windows(found, weight.shape[2:], settings)  # samples, rows, columns, channels, kernel
     samples, height, width, channels = windows.shape[:4]
@@ -60,7 +60,7 @@ def signed(levels: Tensor) -> Tensor:
     return (levels ^ 128).view(torch.int8)
 
 
-def _windows(found: Levels, kernel: torch.Size, settings: Settings) -> Tensor:
+def _windows(found: Levels, kernel: torch.Size, settings: Timeouts) -> Tensor:
     """What lies under the kernel at each of its places; around the image lies zero, which has a level too."""
     _, channels, height, width = found.levels.shape
     (top, left), (down, right), (dilate_down, dilate_right) = settings.padding, settings.stride, settings.dilation

@@ -24,7 +24,7 @@ from gossamer.models.resnet import Sum
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, settings: products.Settings) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, settings: products.Timeouts) -> Tensor:
         numbers, levels = of_activations(x)
         whole, scale = of_weights(weight)
         ctx.save_for_backward(*levels, whole, scale)
@@ -52,7 +52,7 @@ class _Convolution(torch.autograd.Function):
         return of_x, of_weight, of_bias, None
 
 
-def _weight_gradient(gradient: Tensor, x: Tensor, weight: Tensor, settings: products.Settings) -> Tensor:
+def _weight_gradient(gradient: Tensor, x: Tensor, weight: Tensor, settings: products.Timeouts) -> Tensor:
     none = [0] * len(settings.stride)
     mask = [False, True, False]
     found: Tensor = torch.ops.aten.convolution_backward(
@@ -125,14 +125,14 @@ class Int8Conv(nn.modules.conv._ConvNd):
         out: Tensor = _Convolution.apply(padded, self.weight, self.bias, settings)  # type: ignore[no-untyped-call]
         return out if whole is x else out[0]
 
-    def settings(self, x: Tensor) -> tuple[products.Settings, Tensor]:
+    def settings(self, x: Tensor) -> tuple[products.Timeouts, Tensor]:
         """The convolution as a plain one, and its input, padded if a plain one could not do it."""
         both = self._reversed_padding_repeated_twice  # of the last axis first, on either side
         lefts, rights = both[-2::-2], both[::-2]
         if self.padding_mode != "zeros" or lefts != rights:
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x, lefts = functional.pad(x, both, mode), [0] * len(lefts)
-        return products.Settings(list(self.stride), list(lefts), list(self.dilation), self.groups), x
+        return products.Timeouts(list(self.stride), list(lefts), list(self.dilation), self.groups), x
 
 
 class Int8Linear(nn.Linear):

@@ -16,7 +16,7 @@ ACTIVATION, WEIGHT, GRADIENT = 255, 127, 127  # the largest numbers
 _EXACT = 2**24
 
 
-class Settings(NamedTuple):
+class Timeouts(NamedTuple):
     """Of a convolution, as torch has them."""
 
     stride: list[int]
@@ -25,7 +25,7 @@ class Settings(NamedTuple):
     groups: int
 
 
-def convolution(x: Tensor, weight: Tensor, settings: Settings) -> Tensor:
+def convolution(x: Tensor, weight: Tensor, settings: Timeouts) -> Tensor:
     """Of activations, whole numbers (samples, channels, ...), with whole weights (outputs, channels, ...)."""
 
     def product(x: Tensor, weight: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def convolution(x: Tensor, weight: Tensor, settings: Settings) -> Tensor:
     return _in_parts(product, x, weight, 1, ACTIVATION, settings.groups == 1)
 
 
-def convolution_back(gradient: Tensor, weight: Tensor, shape: torch.Size, settings: Settings) -> Tensor:
+def convolution_back(gradient: Tensor, weight: Tensor, shape: torch.Size, settings: Timeouts) -> Tensor:
     """What whole gradients of the outputs (samples, outputs, ...) mean for inputs of this shape."""
 
     def product(gradient: Tensor, weight: Tensor) -> Tensor:

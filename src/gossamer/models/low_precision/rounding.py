@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.kernels import low_precision as kernels
+from gossamer.models.low_precision import kernels
 
 
 class Levels(NamedTuple):

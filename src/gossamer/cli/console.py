@@ -1,0 +1,126 @@
+"""What a person sees in the terminal: a live line a run, and the table at the end."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from gossamer.runs.report import size
+from gossamer.runs.run import OnRound, Run, labels
+
+_SECONDS_BETWEEN_FRAMES = 0.1
+_SECONDS_BETWEEN_LINES = 5  # where there is no terminal to draw in
+
+
+def console(stderr: bool = True) -> Console:
+    """Where to print; names and paths are shown as they are, whatever brackets and colons they have."""
+    found = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not found.is_terminal:
+        found.width = 120  # a file has no width
+    return found
+
+
+def print_result(what: RenderableType) -> None:
+    """Print a text or a table on standard output. A reader that has left (`| head -1`) has what it wanted."""
+    terminal = console(stderr=False)
+    with terminal.capture() as printed:
+        terminal.print(what, soft_wrap=isinstance(what, str))
+    try:
+        click.echo(printed.get(), nl=False)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+
+
+class Progress:
+    """Round, metric and bytes of what is under way: a live bar a name in a terminal, now and then a line elsewhere."""
+
+    def __init__(self, rounds: Mapping[str, int]):
+        self._rounds = rounds
+        self._console = console()
+        self._bars = Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[news]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            auto_refresh=False,  # no thread: workers are forked, and a fork copies only one
+        )
+        self._tasks = {name: self._bars.add_task(name, total=total, news="") for name, total in rounds.items()}
+        self._last_shown = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def of(self, name: str, done: int = 0, which: str = "") -> OnRound:
+        """What to call after each round of a run under this name.
+
+        `done` rounds are those of earlier runs; `which` tells the runs apart, such as "seed 3/5".
+        """
+        before = f"{which}  " if which else ""
+        news = ""
+        self._bars.update(self._tasks[name], news=f"{before}starting", refresh=True)
+
+        def on_round(metrics: dict[str, Any]) -> None:
+            nonlocal news
+            measured = [key for key in metrics if key.endswith("_mean")]
+            if measured:
+                news = f"{measured[0].removesuffix('_mean')} {_figure(measured[0], metrics[measured[0]])}  "
+            line, completed = f"{before}{news}{size(metrics['bytes_sent'])}", done + metrics["round"]
+            self._bars.update(self._tasks[name], completed=completed, news=line)
+            terminal = self._console.is_terminal
+            if time.monotonic() - self._last_shown > (_SECONDS_BETWEEN_FRAMES if terminal else _SECONDS_BETWEEN_LINES):
+                self._last_shown = time.monotonic()
+                self._bars.refresh()
+                if not terminal:
+                    self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}")
+
+        return on_round
+
+
+def results_table(runs: Sequence[Run]) -> Table:
+    """The summary of these runs, at most 80 columns wide; several seeds of one experiment make one row."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for label, run in zip(labels(runs), runs, strict=True):
+        groups.setdefault(label, []).append(run.result)
+    metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
+    table.add_column("algorithm", overflow="fold")
+    again = any("bytes_resync" in run.result for run in runs)
+    for heading in (metric, "range", "values", "metadata", *["again"] * again, "total", "of full", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, results in groups.items():
+        numbers = [key for key, value in results[0].items() if isinstance(value, (int, float))]
+        mean = {key: sum(r[key] for r in results) / len(results) for key in numbers}
+        least, most = min(r[f"{metric}_min"] for r in results), max(r[f"{metric}_max"] for r in results)
+        table.add_row(
+            name,
+            _figure(metric, mean[f"{metric}_mean"]),
+            f"{_figure(metric, least)}..{_figure(metric, most)}",
+            *(size(mean[f"bytes_{kind}"]) for kind in ("values", "metadata")),
+            *[size(mean["bytes_resync"]) if "bytes_resync" in mean else "-"] * again,
+            size(mean["bytes_total"]),
+            f"{mean['bytes_share_of_full']:.1%}",
+            f"{mean['seconds']:.1f}",
+        )
+    seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
+    missed = "; again: to those who missed messages" if again else ""
+    table.caption = f"{seeds}range over nodes; of full: share of full sharing{missed}"
+    return table
+
+
+def _figure(metric: str, value: float) -> str:
+    return f"{value:.1%}" if metric.startswith("accuracy") else f"{value:.4g}"

@@ -1,0 +1,126 @@
+"""`gossamer data`: what data sets there are on this machine, and whether they are the official ones."""
+
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.group()
+def data() -> None:
+    """Look after data sets. Nothing is downloaded; see docs/data.md for where to get them."""
+
+
+@data.command()
+@click.argument("directory", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def check(directory: str | None, as_json: bool) -> None:
+    """Say which data sets are in DIRECTORY (by default what GOSSAMER_DATA names), and read them once.
+
+    The exit code is 1 if one of them is damaged.
+    """
+    from gossamer.data.sources import VARIABLE
+    from gossamer.experiments.experiment import ExperimentError
+
+    named = directory or os.environ.get(VARIABLE)
+    if not named or not os.path.isdir(named):
+        given = f"{named} is not a directory" if named else "no directory was given"
+        raise ExperimentError(f"{given}; name the one that holds the data sets, or set {VARIABLE}")
+    os.environ[VARIABLE] = named
+    found = [one for name, task in _known() if (one := _look(name, task, Path(named))) is not None]
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print(found, named)
+    if any(one["damage"] for one in found):
+        raise click.exceptions.Exit(1)
+
+
+def _known() -> list[tuple[str, Any]]:
+    """Every data set with official files, and the task that reads it."""
+    from typing import get_args, get_type_hints
+
+    from gossamer import data as tasks
+
+    versions = get_args(get_type_hints(tasks.MovieLens)["version"])
+    splits = get_args(get_type_hints(tasks.Emnist)["split"])
+    known: list[tuple[str, Any]] = [(f"movielens {version}", tasks.MovieLens(version)) for version in versions]
+    known += [(f"emnist {split}", tasks.Emnist(split)) for split in splits]
+    for name, kind in tasks.TASKS.items():
+        if hasattr(kind, "source") and kind not in (tasks.MovieLens, tasks.Emnist) and not _needs_a_name(kind):
+            known.append((name, kind()))
+    return sorted(known, key=lambda one: one[0])
+
+
+def _needs_a_name(kind: type) -> bool:
+    """Of a file or folder: the user's own data."""
+    from dataclasses import MISSING, fields
+
+    return any(f.default is MISSING and f.default_factory is MISSING for f in fields(kind))
+
+
+def _look(name: str, task: Any, root: Path) -> dict[str, Any] | None:
+    from gossamer.data.sources import DataError, Found
+
+    found = task.source.look(root)
+    if not isinstance(found, Found):
+        return None
+    paths = [path for pattern in found.layout.files for path in (found.paths(pattern) or [found.path(pattern)])]
+    told: dict[str, Any] = {"data_set": name, "folder": str(found.folder), "files": len(paths)}
+    told |= dict.fromkeys(("train", "test", "classes", "clients", "damage"))
+    told["md5"] = _official(paths, task.source.md5)
+    try:
+        arrays = task.arrays()
+    except DataError as error:
+        return told | {"damage": str(error)}
+    told |= {
+        "train": len(arrays.train[1]),
+        "test": len(arrays.test[1]),
+        "classes": arrays.outputs if arrays.outputs > 1 else None,
+    }
+    return told | {"clients": None if arrays.clients is None else int(arrays.clients.max()) + 1}
+
+
+def _official(paths: list[Path], known: Any) -> str:
+    """Are these the official files? Gzipped ones are compared by what they hold."""
+    sums = {path.name.removesuffix(".gz"): path for path in paths}
+    if not known.keys() >= sums.keys():
+        return "unknown"
+    return "ok" if all(_md5(path) == known[name] for name, path in sums.items()) else "not the official"
+
+
+def _md5(path: Path) -> str | None:
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except (OSError, EOFError):
+        return None
+    return digest.hexdigest()
+
+
+def _print(found: list[dict[str, Any]], directory: str) -> None:
+    from rich.table import Table
+
+    from gossamer.cli.console import console
+
+    terminal = console(stderr=False)
+    if not found:
+        click.echo(f"no data set that has a name here was found in {directory}")
+        return
+    table = Table("data set", "training", "test", "classes", "clients", "files", "md5", "folder", box=None)
+    for one in found:
+        numbers = [one[key] for key in ("train", "test", "classes", "clients", "files")]
+        shown = ["" if number is None else f"{number:,}" for number in numbers]
+        table.add_row(one["data_set"], *shown, one["md5"], one["folder"])
+    with terminal.capture() as printed:
+        terminal.print(table)
+    click.echo(printed.get(), nl=False)
+    for one in found:
+        if one["damage"]:
+            click.echo(f"gossamer: {one['damage']}", err=True)

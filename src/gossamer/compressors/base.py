@@ -1,0 +1,78 @@
+"""What all compressors have in common: two steps and a promise."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from gossamer.core import Part, PartSpec, Round, sparse_part
+
+Kind = Literal["contraction", "unbiased"]
+
+
+class Compressor:
+    """What is sent in place of (B, D) numbers, in two steps: `choose` entries, and `coarsen` them."""
+
+    @property
+    def kind(self) -> Kind:
+        """Which promise it makes. Usually a plain class attribute."""
+        raise NotImplementedError
+
+    @property
+    def spec(self) -> PartSpec:
+        """How what it returns travels. Usually a plain class attribute."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, round: Round) -> Part:
+        """What is sent in place of x (B, D)."""
+        return self.coarsen(x, self.choose(x, round), round)
+
+    def choose(self, x: Tensor, round: Round) -> Tensor | None:
+        """(B, D) bool: which entries are sent; None: all."""
+        return None
+
+    def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
+        """The part that holds the sent entries, as far as they are told."""
+        return Part(x) if sent is None else sparse_part(x, sent)
+
+    def delta(self, width: int) -> float:
+        """E |C(x) - x|^2 <= (1 - delta) |x|^2. Under 0 if it may be further off than sending nothing is."""
+        return 1 - self.omega(width)
+
+    def omega(self, width: int) -> float:
+        """Of the unbiased: E |C(x) - x|^2 <= omega |x|^2. Others have only a delta."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Chain(Compressor):
+    """One compressor chooses entries, another coarsens those. The two errors are at right angles."""
+
+    first: Compressor  # top-k, layerwise-top-k, random-k or threshold
+    then: Compressor  # bfloat16, quantize, qsgd or sign
+
+    kind = "contraction"
+
+    def __post_init__(self) -> None:
+        spec = self.first.spec
+        if not (spec.sparse or spec.seeded) or spec.values != "float32":
+            known = "top-k, layerwise-top-k, random-k or threshold"
+            raise ValueError(f"first must choose entries, such as {known}; {self.first} was given")
+        spec = self.then.spec
+        if spec.sparse or spec.seeded:
+            raise ValueError(f"then must coarsen: bfloat16, quantize, qsgd or sign; {self.then} was given")
+
+    @property
+    def spec(self) -> PartSpec:
+        return replace(self.first.spec, values=self.then.spec.values, bucket=self.then.spec.bucket)
+
+    def choose(self, x: Tensor, round: Round) -> Tensor | None:
+        return self.first.choose(x, round)
+
+    def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
+        return self.then.coarsen(x, sent, round)
+
+    def delta(self, width: int) -> float:
+        """As if the second had to do with all entries, which is never easier."""
+        then = self.then.delta(width)
+        return then if then < 0 else self.first.delta(width) * then

@@ -1,0 +1,116 @@
+"""The inbox: the only place where nodes meet."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer.core.message import Message, Part
+
+
+class Edges(NamedTuple):
+    """Who reaches each node of a block: for row i the entries indptr[i] .. indptr[i + 1], senders ascending."""
+
+    indptr: NDArray[np.int64]  # (B + 1,)
+    positions: NDArray[np.int64]  # where each sender's row lies among the messages
+    senders: NDArray[np.int64]  # the senders' node numbers
+    weights: NDArray[np.float64]  # w_ij
+
+
+class BlockInbox:
+    """An `Inbox` over messages that lie as rows in one matrix a part."""
+
+    def __init__(self, messages: Message, edges: Edges, own_positions: Sequence[int]):
+        self._messages = messages
+        self._edges = edges
+        self._num_rows = len(own_positions)
+        first = int(own_positions[0])
+        together = all(position == first + row for row, position in enumerate(own_positions))
+        self._own = slice(first, first + self._num_rows) if together else torch.as_tensor(own_positions)
+
+    def sum(self, part: str) -> Tensor:
+        return self._weighted(self._messages[part].values)
+
+    def coverage(self, part: str) -> Tensor:
+        sent = self._messages[part].sent
+        if sent is None:
+            sent = torch.ones(len(self._messages[part].values), 1)
+        return self._weighted(sent.float() if sent.shape[-1] == 1 else sent, torch.float32)
+
+    def own(self, part: str) -> Tensor:
+        return self._messages[part].values[self._own]
+
+    def edges(self, part: str) -> Iterator[tuple[int, int, float, Part]]:
+        values, sent, _ = self._messages[part]
+        for row in range(self._num_rows):
+            for e in range(self._edges.indptr[row], self._edges.indptr[row + 1]):
+                at = slice(self._edges.positions[e], self._edges.positions[e] + 1)
+                weight = float(self._edges.weights[e])
+                yield row, int(self._edges.senders[e]), weight, Part(values[at], None if sent is None else sent[at])
+
+    def _weighted(self, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        out = torch.empty(self._num_rows, rows.shape[-1], dtype=dtype or rows.dtype)
+        weighted_sums(self._edges.indptr, self._edges.positions, self._edges.weights, rows.numpy(), out.numpy())
+        return out
+
+
+BLOCK = 1024
+
+
+@njit(cache=True)
+def weighted_sums(
+    indptr: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    rows: NDArray[np.float32],
+    out: NDArray[np.float32],
+) -> None:
+    """out[i] = sum over e in indptr[i] .. indptr[i + 1] of weights[e] * rows[positions[e]]."""
+    num_columns = rows.shape[1]
+    block = np.empty(BLOCK, np.float64)
+    for i in range(out.shape[0]):
+        for start in range(0, num_columns, BLOCK):
+            target = out[i, start : start + BLOCK]
+            sums = block[: target.size]
+            sums[:] = 0
+            for e in range(indptr[i], indptr[i + 1]):
+                weight, row = weights[e], rows[positions[e], start : start + BLOCK]
+                for c in range(sums.size):
+                    sums[c] += weight * row[c]
+            for c in range(sums.size):
+                target[c] = sums[c]
+
+
+class Inbox(Protocol):
+    """The messages that reached the block's nodes in this round, each node's own included.
+
+    The values of a *running* part are sums: of all that the sender has sent from the first round to this message.
+    Who missed some of it is told again, at a cost in bytes that is counted (wire/resync.py).
+
+    w_ij is the weight of sender j at receiver i. Sums run over senders in ascending order in every engine, so that
+    they are the same to the last bit.
+    """
+
+    def sum(self, part: str) -> Tensor:
+        """(B, width): sum over j of w_ij * values_j."""
+
+    def coverage(self, part: str) -> Tensor:
+        """(B, width), or (B, 1) if everything is sent: sum over j of w_ij * sent_j, the weight that arrived."""
+
+    def own(self, part: str) -> Tensor:
+        """(B, width): the values that the node itself sent."""
+
+    def edges(self, part: str) -> Iterator[tuple[int, int, float, Part]]:
+        """(row, sender, w_ij, one-row part) of every message, for rules that are not linear in their neighbours."""
+
+
+def partial_average(own: Tensor, inbox: Inbox, part: str) -> Tensor:
+    """Weighted average in which what a neighbour did not send counts as one's own.
+
+    own + sum_j w_ij * sent_j * (values_j - own), for weights that sum to 1 over the senders.
+    """
+    return own + inbox.sum(part) - inbox.coverage(part) * own

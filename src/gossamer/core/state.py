@@ -1,0 +1,49 @@
+"""States as flat dictionaries of tensors."""
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from gossamer.core.algorithm import State
+
+
+def tensors_of(state: State, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of a state with its path, such as "inner.x"."""
+    for name, value in state._asdict().items():
+        if isinstance(value, Tensor):
+            yield prefix + name, value
+        else:
+            yield from tensors_of(value, f"{prefix}{name}.")
+
+
+def map_tensors(state: State, change: Callable[[str, Tensor], Tensor], prefix: str = "") -> State:
+    """The same state with every tensor replaced by change(path, tensor)."""
+    changed = {
+        name: change(prefix + name, value)
+        if isinstance(value, Tensor)
+        else map_tensors(value, change, f"{prefix}{name}.")
+        for name, value in state._asdict().items()
+    }
+    return state._replace(**changed)
+
+
+def rows_of(state: State, rows: slice) -> State:
+    """Some nodes' part of a state: views, nothing is copied."""
+    return map_tensors(state, lambda _, tensor: tensor[rows])
+
+
+def settle(state: State, home: State) -> State:
+    """Move a state's tensors to where those of `home` lie, which become it; what is there already stays."""
+    places = dict(tensors_of(home))
+    memory = {place.untyped_storage().data_ptr() for place in places.values()}
+    moving = {name: tensor for name, tensor in tensors_of(state) if not _same_place(tensor, places[name])}
+    for name, tensor in moving.items():  # before anything is written: it may lie where another one is to go
+        if tensor.untyped_storage().data_ptr() in memory:
+            moving[name] = tensor.clone()
+    for name, tensor in moving.items():
+        places[name].copy_(tensor)
+    return home
+
+
+def _same_place(a: Tensor, b: Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()

@@ -1,0 +1,351 @@
+"""A task from any torch module and any data: minibatches in, one loss out, one score a test sample."""
+
+import copy
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
+
+from gossamer.core import Samples
+from gossamer.core.rng import permutation, philox
+from gossamer.models.fused.chain import Chain
+from gossamer.models.fused.layers import to_fast
+from gossamer.training import strategies
+
+Data = tuple[Tensor, Tensor] | Dataset[Any]
+_EVALUATION_BATCH = 50, 250  # samples at a time: of large ones fewer, what is computed of them should stay in the cache
+_EVALUATION_NUMBERS = 1 << 17  # of their inputs, between these limits
+
+
+def correct(output: Tensor, target: Tensor) -> Tensor:
+    """1 where the largest output is the target's, else 0; its mean is the accuracy."""
+    return (output.argmax(-1) == target).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Supervised:
+    """Your own model and data.
+
+    `model` is a module, whose weights every node then starts from, or something that makes one when called, such as
+    its class, which is called under the experiment's seed. `train` and `test` are (inputs, targets) tensors or
+    map-style datasets of such pairs. Only parameters that require a gradient are trained and shared; what else
+    changes in training, such as the running statistics of batch normalization, stays with its node.
+    """
+
+    model: nn.Module | Callable[[], nn.Module]
+    train: Data
+    test: Data
+    loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy  # mean over the minibatch
+    score: Callable[[Tensor, Tensor], Tensor] = correct  # one number a sample; its mean is the metric
+    metric: str = "accuracy"
+    clients: NDArray[np.int64] | None = None
+    augment: Callable[[Tensor], Tensor] | None = None  # of a minibatch in training; may draw from torch's generator
+    prepare: Callable[[Tensor], Tensor] | None = None  # of every minibatch, such as bytes to numbers
+    device: str = "cpu"  # where gradients and tests are computed
+    strategy: strategies.Strategy = "rows"  # how the gradients of several rows are computed
+    chunk: int = 1  # for other strategies, so many rows at a time
+    fast: bool = False  # take quicker layers, whose sums run in another order, where there are any
+
+    def load(self) -> "Supervised":
+        """The task itself, once model and data are known to fit."""
+        for name, data in (("train", self.train), ("test", self.test)):
+            if isinstance(data, tuple) and not (
+                len(data) == 2 and all(isinstance(t, Tensor) for t in data) and len(data[0]) == len(data[1])
+            ):
+                raise ValueError(f"{name} must be two tensors of the same length, inputs and targets, or a dataset")
+            if _length(data) == 0:
+                raise ValueError(f"{name} has no samples")
+        if self.clients is not None and len(self.clients) != self.num_samples:
+            raise ValueError(f"clients has {len(self.clients)} entries and train {self.num_samples} samples")
+        self._try_out()
+        return self
+
+    def with_validation_split(self, share: float) -> "Supervised":
+        """The same task tested on a share of its training samples, which are then not trained on: to choose settings
+        by. Which ones is fixed, so that they stay unseen whatever the seed."""
+        order = permutation(philox(0, "held out"), self.num_samples)
+        held, kept = np.split(order, [max(1, round(share * self.num_samples))])
+        held.sort()
+        kept.sort()
+        clients = None if self.clients is None else self.clients[kept]
+        return replace(self, train=_part(self.train, kept), test=_part(self.train, held), clients=clients)
+
+    def on(self, device: str) -> "Supervised":
+        """The same task computed elsewhere; ValueError if there is no such place."""
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f'{device!r} was given, which torch cannot use here ({reason}); take "cpu"') from error
+        return replace(self, device=device)
+
+    def by(self, strategy: Literal["auto"] | strategies.Strategy, nodes: int) -> "Supervised":
+        """The same task with a strategy for gradients; ValueError if it does not suit the model."""
+        if not self._is_plain:
+            if strategy not in ("auto", "rows"):
+                needs = "data that are tensors, with targets from 0 on, not augmented, on the CPU"
+                raise ValueError(f'{strategy!r} needs {needs}; take "rows"')
+            return replace(self, strategy="rows", chunk=1)
+        inputs, _ = self._fetch(self.train, np.arange(1))
+        if strategy == "auto":
+            strategy = strategies.strategy_for(self.module, self.loss, inputs)
+        if reason := strategies.unfit(strategy, self.module, self.loss, inputs):
+            raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
+        return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Can minibatches be had and taken together? Targets below 0 are what cross-entropy leaves out."""
+        tensors = self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
+        return tensors and (self.labels is None or self.labels.min() >= 0)
+
+    def with_fused_layers(self) -> "Supervised":
+        """The same task with `fast` layers, compiled before any process is forked."""
+        return replace(self, fast=True).load()
+
+    @property
+    def descends(self) -> bool:
+        """Is `descend` better than `gradient`?"""
+        return self.strategy == "batched" or (self._chain is not None and self._is_plain)
+
+    def descend(self, models: Tensor, samples: Samples, seeds: Sequence[int], learning_rate: float) -> Tensor:
+        """Take a step of gradient descent in place, the losses (B,)."""
+        if self.strategy == "rows":
+            return self._descend_by_rows(models, samples, seeds, learning_rate)
+        losses = []
+        for start in range(0, len(models), self.chunk):
+            rows = slice(start, start + self.chunk)
+            _seed_all(seeds[start], self.train)
+            inputs, targets = self._fetch(self.train, samples[rows])
+            losses.append(self._together.descend(models[rows], inputs, targets, learning_rate))
+        return torch.cat(losses)
+
+    def _descend_by_rows(self, models: Tensor, samples: Samples, seeds: Sequence[int], learning_rate: float) -> Tensor:
+        losses, gradient = torch.zeros(len(models)), torch.empty(models.shape[1])
+        for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
+            _seed_all(seed, self.train)
+            inputs, targets = self._fetch(self.train, batch)
+            losses[row] = self._differentiate(models[row], self.buffers, inputs, targets, gradient)
+            models[row].sub_(gradient, alpha=learning_rate)
+        return losses
+
+    def _try_out(self) -> None:
+        """Train and test once on a few samples, so that what does not fit is known before a run begins."""
+        if not self._parameters:
+            raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
+        few = np.arange(min(2, self.num_samples))
+        before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
+        with torch.random.fork_rng(devices=[]):
+            try:
+                buffers = self.buffers[None].clone()
+                self.gradient(self.initial_model(0)[None], few[None], [0], buffers)
+                inputs, targets = self._fetch(self.test, few[: self.num_test_samples])
+                with torch.no_grad():
+                    shape = self.score(self.module.eval()(inputs), targets).shape
+            except Exception as error:
+                raise ValueError(f"the model does not take the data: {type(error).__name__}: {error}") from error
+        if shape != (len(targets),):
+            raise ValueError(f"score must give one number a sample, of {len(targets)} samples it gave {tuple(shape)}")
+        for name, buffer in self.module.named_buffers():
+            same, value = before[name]
+            counts = name.endswith("num_batches_tracked") or buffer.is_floating_point()
+            if buffer is not same or not (counts or torch.equal(buffer, value)):
+                raise ValueError(
+                    f"the model's buffer {name!r} changes in training in a way that cannot be kept a node; "
+                    "make it a tensor of floating-point numbers that is changed in place, or leave its layer out"
+                )
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """Where rows are put to be trained and tested; the user's own module is left alone."""
+        # Seeded, because what is not trained must be the same in every process.
+        module = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else _seeded(self.model, 0)
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad and parameter.dtype != torch.float32:
+                raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
+        return (to_fast(module) if self.fast else module).to(self.device).train()
+
+    @cached_property
+    def _chain(self) -> Chain | None:
+        """The module's layers, if their gradients are better computed by hand."""
+        return Chain.of(self.module) if self.fast and self.device == "cpu" else None
+
+    @cached_property
+    def _together(self) -> strategies.BatchedTrainer:
+        return strategies.BatchedTrainer(self.strategy, self.module, self.loss)
+
+    @cached_property
+    def _parameters(self) -> list[nn.Parameter]:
+        return [p for p in self.module.parameters() if p.requires_grad]
+
+    @cached_property
+    def _changing(self) -> list[Tensor]:
+        """The module's buffers of numbers. Counts are not among them: torch's layers count batches only to average
+        over all of them, which none does unless told to, and then there is no answer for several nodes."""
+        for name, module in self.module.named_modules():
+            if getattr(module, "track_running_stats", False) and getattr(module, "momentum", 0.1) is None:
+                raise ValueError(f"layer {name!r} has momentum=None, which is not kept a node; give it a number")
+        return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
+
+    @cached_property
+    def buffers(self) -> Tensor:
+        return torch.cat([torch.empty(0), *(buffer.detach().cpu().reshape(-1) for buffer in self._changing)])
+
+    @cached_property
+    def layer_sizes(self) -> list[int]:
+        return [p.numel() for p in self._parameters]
+
+    @property
+    def num_samples(self) -> int:
+        return _length(self.train)
+
+    @property
+    def num_test_samples(self) -> int:
+        return _length(self.test)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64] | None:
+        try:
+            targets = _targets(self.train)
+        except (TypeError, ValueError):
+            return None  # not numbers, so only partitions that need no labels will do
+        return None if targets.is_floating_point() or targets.ndim != 1 else targets.numpy().astype(np.int64)
+
+    def initial_model(self, seed: int) -> Tensor:
+        module = self.model if isinstance(self.model, nn.Module) else _seeded(self.model, seed)
+        return torch.cat([p.detach().reshape(-1) for p in module.parameters() if p.requires_grad])
+
+    def gradient(
+        self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if not self.module.training:  # saying so to every layer takes as long as a layer
+            self.module.train()
+        if self.strategy != "rows":
+            return self._gradient_in_chunks(models, samples, seeds)
+        models = models.to(self.device)  # on the CPU this is no copy, nor are those below
+        kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
+        gradients = torch.empty_like(models)
+        losses = torch.zeros(len(models), device=self.device)
+        for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
+            _seed_all(seed, self.train)
+            inputs, targets = self._fetch(self.train, batch, self.augment)
+            losses[row] = self._differentiate(models[row], kept[row], inputs, targets, gradients[row])
+        if buffers is not None and kept is not buffers:
+            buffers.copy_(kept)
+        return losses.cpu(), gradients.cpu()
+
+    def _differentiate(
+        self, model: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, out: Tensor
+    ) -> Tensor | float:
+        """The loss of a model on a minibatch; its gradient goes into `out`."""
+        if self._chain is not None:
+            plain = self._is_plain and self.loss is nn.functional.cross_entropy and targets.dtype == torch.int64
+            classes = targets if plain else None
+            found = self._chain.gradient(
+                model, inputs, lambda x: strategies.loss_of_one(self.loss, x, targets), out, classes
+            )
+            if found is not None:
+                return found
+        self._bind(model, buffers)
+        loss = self.loss(self.module(inputs), targets)
+        slopes = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        torch.cat([slope.reshape(-1) for slope in slopes], out=out)
+        return loss.detach()
+
+    def _gradient_in_chunks(self, models: Tensor, samples: Samples, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+        losses, gradients = [], []
+        for start in range(0, len(models), self.chunk):
+            rows = slice(start, start + self.chunk)
+            _seed_all(seeds[start], self.train)  # what is random in `prepare` is of a chunk, whose nodes are fixed
+            inputs, targets = self._fetch(self.train, samples[rows])
+            loss, gradient = self._together.gradients(models[rows], inputs, targets)
+            losses.append(loss)
+            gradients.append(gradient)
+        return torch.cat(losses), torch.cat(gradients)
+
+    def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
+        self.module.eval()
+        self._bind(model.to(self.device), (self.buffers if buffers is None else buffers).to(self.device))
+        size = self._evaluation_batch
+        _seed_all(0, self.test)
+        loss = score = 0.0
+        with torch.no_grad():
+            for start in range(0, len(samples), size):
+                inputs, targets = self._fetch(self.test, samples[start : start + size])
+                output = self.module(inputs)
+                loss += self.loss(output, targets).item() * len(targets)
+                score += self.score(output, targets).sum().item()
+        return loss / len(samples), score / len(samples)
+
+    @cached_property
+    def _evaluation_batch(self) -> int:
+        least, most = _EVALUATION_BATCH
+        inputs, _ = self._fetch(self.test, np.arange(1))
+        return min(max(_EVALUATION_NUMBERS // inputs.numel(), least), most)
+
+    def _bind(self, model: Tensor, buffers: Tensor) -> None:
+        """Make the module's parameters and its buffers views of these rows: nothing is copied."""
+        for bound, row in ((self._parameters, model), (self._changing, buffers)):
+            for tensor, values in zip(bound, torch.split(row, [tensor.numel() for tensor in bound]), strict=True):
+                tensor.data = values.view(tensor.shape)
+
+    def _fetch(
+        self, data: Data, samples: Samples, augment: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """A minibatch, where and as the model takes it."""
+        if isinstance(data, tuple):
+            index = torch.from_numpy(samples)
+            inputs, targets = (  # what tensor[index] is, in a quarter of its time
+                tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:]) for tensor in data
+            )
+        else:
+            inputs, targets = default_collate([data[int(i)] for i in samples])
+        if augment is not None:
+            inputs = augment(inputs)
+        if self.prepare is not None:
+            inputs = self.prepare(inputs)
+        return inputs.to(self.device), targets.to(self.device)
+
+
+def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def _seed_all(seed: int, data: Data) -> None:
+    """Seed whatever a model or the transforms of a dataset may draw from."""
+    torch.default_generator.manual_seed(seed)
+    if not isinstance(data, tuple):
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+
+
+def _length(data: Data) -> int:
+    return len(data[0]) if isinstance(data, tuple) else len(data)  # type: ignore[arg-type]
+
+
+def _part(data: Data, samples: Samples) -> Data:
+    """Some of the samples."""
+    if isinstance(data, tuple):
+        return data[0][torch.from_numpy(samples)], data[1][torch.from_numpy(samples)]
+    return Subset(data, samples.tolist())
+
+
+def _targets(data: Data) -> Tensor:
+    if isinstance(data, tuple):
+        return data[1]
+    if isinstance(data, TensorDataset):
+        return data.tensors[1]
+    if isinstance(data, Subset):
+        return _targets(data.dataset)[torch.as_tensor(data.indices)]
+    if hasattr(data, "targets"):  # as torchvision's data sets have it
+        return torch.as_tensor(data.targets)
+    return torch.as_tensor([data[i][1] for i in range(_length(data))])

@@ -1,0 +1,139 @@
+"""Your own table: a csv or Parquet file in which one column is to be predicted from the others.
+
+Columns of numbers are scaled to mean 0 and deviation 1 over the training rows, and what is missing becomes the mean.
+Columns of words become one column a word.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from gossamer.data.arrays import Arrays, Precision, check_share, fixed_split, task_of
+from gossamer.data.sources import Source, own
+from gossamer.data.supervised import Supervised
+from gossamer.models import Architecture, Mlp
+
+_MOST_WORDS = 100  # different ones in a column
+Column = list[Any]  # texts, numbers, or None where nothing is known
+
+
+def absolute_error(output: Tensor, target: Tensor) -> Tensor:
+    """How far each prediction is off."""
+    return (output.squeeze(-1) - target).abs()
+
+
+def square_error(output: Tensor, target: Tensor) -> Tensor:
+    """The mean square of how far predictions are off."""
+    return functional.mse_loss(output.squeeze(-1), target)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Your own csv or Parquet file, of which one column is to be predicted from the others."""
+
+    file: str  # inside the directory with data
+    target: str  # the column to predict: classes, or numbers if regression
+    regression: bool = False
+    client: str | None = None  # the column that says whose a row is
+    leave_out: tuple[str, ...] = ()  # columns not to look at, such as numbers of rows
+    test_share: float = 0.2  # which rows is fixed
+    model: Architecture = Mlp()
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        own(self.file)
+        check_share(self.test_share)
+        if not self.file.endswith((".csv", ".parquet")):
+            raise ValueError(f"file must end in .csv or .parquet, {self.file!r} was given")
+
+    @property
+    def source(self) -> Source:
+        return own(self.file)
+
+    def arrays(self) -> Arrays:
+        found = self.source.find()
+        path = found.path(found.layout.files[0])
+        with self.source.reading(path):
+            columns = _read_csv(path) if self.file.endswith(".csv") else _read_parquet(path)
+            for name in (self.target, *self.leave_out, *([self.client] if self.client else [])):
+                if name not in columns:
+                    raise ValueError(f"it has no column {name!r}, only {', '.join(columns)}")
+            targets, outputs = self._targets(columns[self.target])
+            train, test = fixed_split(len(targets), self.test_share)
+            unseen = {self.target, self.client, *self.leave_out}
+            tables = [_numbers(name, columns[name], train.numpy()) for name in columns if name not in unseen]
+            if not tables:
+                raise ValueError("it has no column to predict from")
+            inputs = torch.from_numpy(np.concatenate(tables, 1))
+        clients = None if self.client is None else _numbered(columns[self.client])[1][train.numpy()]
+        pairs = [(inputs[part], targets[part]) for part in (train, test)]
+        return Arrays(pairs[0], pairs[1], (inputs.shape[1],), outputs, clients)
+
+    def _targets(self, column: Column) -> tuple[Tensor, int]:
+        if any(value is None for value in column):
+            raise ValueError(f"its column {self.target!r} has empty places")
+        if self.regression:
+            return torch.tensor([float(value) for value in column]), 1
+        names, numbers = _numbered(column)
+        return torch.from_numpy(numbers), len(names)
+
+    def load(self) -> Supervised:
+        if not self.regression:
+            return task_of(self, self.arrays())
+        return task_of(self, self.arrays(), loss=square_error, score=absolute_error, metric="absolute_error")
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header, *rows = list(csv.reader(file, strict=True)) or [[]]
+    if len(set(header)) != len(header) or not rows:
+        raise ValueError("it needs a first line with the columns' names, all different, and rows")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ValueError(f"line {number} has {len(row)} fields, and there are {len(header)} columns")
+    return {name: [row[i] or None for row in rows] for i, name in enumerate(header)}
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ValueError("Parquet is read with pyarrow; install gossamer[arrow]") from error
+    columns: dict[str, Column] = parquet.read_table(path).to_pydict()
+    return columns
+
+
+def _numbered(column: Column) -> tuple[list[str], NDArray[np.int64]]:
+    """The different values, and the number of each place's."""
+    names = sorted({str(value) for value in column}, key=_in_order)
+    numbers = {name: number for number, name in enumerate(names)}
+    return names, np.array([numbers[str(value)] for value in column], np.int64)
+
+
+def _in_order(name: str) -> tuple[float, str]:
+    try:
+        return float(name), name
+    except ValueError:
+        return float("inf"), name
+
+
+def _numbers(name: str, column: Column, train: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(rows, 1) of a column of numbers, (rows, words) of one of words."""
+    try:
+        values = np.array([np.nan if value is None else float(value) for value in column])
+    except (TypeError, ValueError):
+        words, places = _numbered(column)
+        if len(words) > _MOST_WORDS:
+            raise ValueError(f"its column {name!r} has {len(words)} different words; name it in leave_out") from None
+        return np.eye(len(words), dtype=np.float32)[places]
+    known = values[train][np.isfinite(values[train])]
+    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    scaled = np.where(np.isfinite(values), (values - mean) / (deviation or 1.0), 0.0)
+    return scaled.astype(np.float32)[:, None]

@@ -1,0 +1,1 @@
+"""An experiment as one typed value, and as a TOML file."""

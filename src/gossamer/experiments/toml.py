@@ -1,0 +1,177 @@
+"""Experiments as TOML documents, in and out. Every mistake is one sentence that names the key and what would work."""
+
+import tomllib
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomli_w
+
+from gossamer.experiments.experiment import TABLES, Experiment, ExperimentError, Wire, named, words
+
+Document = dict[str, Any]
+
+
+class UnknownNameError(ExperimentError):
+    """A name that no table has: a mistake, or a class of the user's own, which only Python can give."""
+
+
+def read(document: Document) -> Experiment:
+    """The experiment that a document describes."""
+    experiment = _read_table(Experiment, document, "", "an experiment")
+    assert isinstance(experiment, Experiment)
+    return experiment
+
+
+def write(experiment: Experiment) -> Document:
+    """The document that describes an experiment; of classes of the user's own, what can be told."""
+    document = _write(Experiment, experiment)
+    assert isinstance(document, dict)
+    return document
+
+
+def load(path: Path) -> Document:
+    """The document in a file."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ExperimentError(f"{path} is not a TOML file: {error}") from error
+
+
+def dumps(experiment: Experiment) -> str:
+    """The text of an experiment file."""
+    return tomli_w.dumps(write(experiment))
+
+
+def change(document: Document, setting: str) -> None:
+    """Apply a setting such as "algorithm.budget=0.2". A new name clears the settings of the old one."""
+    path, equals, text = setting.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys) or "\n" in setting:
+        told = " ".join(setting.split())
+        raise ExperimentError(f"--set {told}: write it as one key=value, such as algorithm.budget=0.2")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        value = text.strip()  # a bare word is a string
+    table = document
+    for depth, key in enumerate(keys[:-1]):
+        inner = table.setdefault(key, {})
+        if isinstance(inner, str):
+            inner = table[key] = {"name": inner}
+        if not isinstance(inner, dict):
+            raise ExperimentError(f"--set {setting}: {'.'.join(keys[: depth + 1])} is a value, not a section")
+        table = inner
+    if keys[-1] == "name" and len(keys) > 1 and table.get("name") != value:
+        table.clear()
+    table[keys[-1]] = value
+
+
+def look_up(document: Document, path: str) -> Any:
+    """The value under a key such as "algorithm.budget"; None if there is none."""
+    value: Any = document
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def differences(old: Document, new: Document, prefix: str = "") -> list[str]:
+    """The keys whose values differ."""
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(prefix + key)
+    return found
+
+
+def _read(hint: Any, value: Any, path: str) -> Any:
+    if hint in TABLES:
+        return read_named(hint, value, path)
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        if hint is Wire and isinstance(value, str):
+            value = {"mode": value}
+        return _read_table(hint, value, path, path)
+    if get_origin(hint) is tuple and get_args(hint)[0] in TABLES:
+        if not isinstance(value, list):
+            raise ExperimentError(f"{path}: {value!r} was given, a list is needed")
+        return tuple(_read(get_args(hint)[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    _check_finite(value, path)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(f"{path}: {value!r} was given, it must be {words(hint)}") from error
+
+
+def _check_finite(value: Any, path: str) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise ExperimentError(f"{path}: {value!r} was given, it must be a finite number")
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            _check_finite(item, f"{path}[{i}]")
+
+
+def read_named(hint: type, value: Any, path: str) -> Any:
+    """What a name and its settings stand for, such as an algorithm or a model; `path` is where they were found."""
+    table = TABLES[hint]
+    given = {"name": value} if isinstance(value, str) else value
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise ExperimentError(f"{path}: a name is needed, one of {', '.join(table)}")
+    name = given["name"]
+    if name not in table:
+        raise UnknownNameError(
+            f"{path}.name: there is no {name!r}{_guess(name, table)}; take one of {', '.join(table)}"
+        )
+    rest = {key: item for key, item in given.items() if key != "name"}
+    return _read_table(table[name], rest, path, repr(name))
+
+
+def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
+    if not isinstance(value, dict):
+        raise ExperimentError(f"{path}: {value!r} was given, a section is needed")
+    dot = f"{path}." if path else ""
+    hints = get_type_hints(kind)
+    known = {f.name: f for f in fields(kind)}
+    for key in value:
+        if key not in known:
+            takes = f"{what} takes {', '.join(known)}" if known else f"{what} takes none"
+            raise ExperimentError(f"{dot}{key}: there is no such key{_guess(key, known)}; {takes}")
+    for key, f in known.items():
+        if key not in value and f.default is MISSING and f.default_factory is MISSING:
+            raise ExperimentError(f"{dot}{key}: {what} needs it; it must be {words(hints[key])}")
+    arguments = {key: _read(hints[key], item, dot + key) for key, item in value.items()}
+    try:
+        return kind(**arguments)
+    except ExperimentError:
+        raise
+    except ValueError as error:
+        first = str(error).split()[0]
+        raise ExperimentError(f"{dot}{error}" if first in known else f"{path}: {error}") from error
+
+
+def _guess(word: str, known: Any) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _write(hint: Any, value: Any) -> Any:
+    if is_dataclass(value) or hint in TABLES:
+        hints = get_type_hints(type(value))
+        keys = [f.name for f in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
+        found = {key: _write(hints[key], getattr(value, key)) for key in keys}
+        told = {key: item for key, item in found.items() if item is not None}
+        return {"name": named(value), **told} if hint in TABLES else told
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        of = (get_args(hint) or (None,))[0]
+        return [item for item in (_write(of, each) for each in value) if item is not None]
+    return None  # a module, a tensor, a function: only Python can say it

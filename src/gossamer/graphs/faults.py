@@ -1,0 +1,220 @@
+"""What goes wrong in a run: lost messages, nodes that are down, nodes that are slow.
+
+All of it is a pure function of the experiment and the round, like the topology: a run with faults can be repeated and
+continued as one without.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.core.rng import philox
+from gossamer.graphs.generators import read_file
+from gossamer.graphs.topologies import Topology
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong. A node that is down neither trains nor sends nor receives, and goes on later where it was."""
+
+    drop: float = 0.0  # probability that a message is lost on its link
+    down: tuple[tuple[int, int, int], ...] = ()  # node, first round, last round
+    late: tuple[tuple[int, int], ...] = ()  # node, and by how many rounds its messages come late
+    churn: str = ""  # a file of lines "round node up" and "round node down", rounds counted from 1
+    digest: str = ""  # of that file's content; a run notes it, so that no other trace takes its place
+
+    def __post_init__(self) -> None:
+        _check(_is_number(self.drop) and 0 <= self.drop < 1, "drop", "at least 0 and under 1", self.drop)
+        for given in _entries("down", self.down):
+            sensible = _are_integers(given, 3) and given[0] >= 0 and 1 <= given[1] <= given[2]
+            _check(sensible, "down", "a list of [node, first round, last round]", given)
+        for given in _entries("late", self.late):
+            sensible = _are_integers(given, 2) and given[0] >= 0 and given[1] >= 1
+            _check(sensible, "late", "a list of [node, number of rounds]", given)
+        for name in ("churn", "digest"):
+            _check(isinstance(getattr(self, name), str), name, "a text", getattr(self, name))
+
+    @property
+    def any(self) -> bool:
+        return self != Faults()
+
+    @property
+    def depth(self) -> int:
+        """For how many rounds a message may be on its way, the round in which it is sent included."""
+        return 1 + max((rounds for _, rounds in self.late), default=0)
+
+    def with_digests(self) -> "Faults":
+        """The same with the trace's place and digest noted."""
+        if not self.churn:
+            return self
+        digest = read_file(self.churn, self.digest)[1]
+        return replace(self, churn=str(Path(self.churn).absolute()), digest=digest)
+
+    def check(self, nodes: int) -> None:
+        """ValueError if there is no such node."""
+        for node in (*(d[0] for d in self.down), *(late[0] for late in self.late), *(e[1] for e in self._trace())):
+            if node >= nodes:
+                raise ValueError(f"node {node} was given, and the nodes are 0 to {nodes - 1}")
+
+    def up(self, nodes: int, round: int) -> NDArray[np.bool_]:
+        """(n,): which nodes take part in a round."""
+        up = np.ones(nodes, dtype=bool)
+        for node, first, last in self.down:
+            if first <= round + 1 <= last:
+                up[node] = False
+        for at, node, is_up in self._trace():
+            if at <= round + 1:
+                up[node] = is_up
+        return up
+
+    def lateness(self, nodes: int) -> Integers:
+        """(n,): by how many rounds each node's messages come late."""
+        lateness = np.zeros(nodes, dtype=np.int64)
+        for node, rounds in self.late:
+            lateness[node] = rounds
+        return lateness
+
+    def _trace(self) -> tuple[tuple[int, int, bool], ...]:
+        return _read_trace(self.churn, self.digest) if self.churn else ()
+
+
+def _check(holds: bool, field: str, must: str, given: object) -> None:
+    if not holds:
+        raise ValueError(f"{field} must be {must}, {list(given) if isinstance(given, tuple) else given!r} was given")
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool)
+
+
+def _entries(field: str, given: object) -> Sequence[Any]:
+    if not isinstance(given, (list, tuple)):
+        raise ValueError(f"{field} must be a list of lists of whole numbers, {given!r} was given")
+    return given
+
+
+def _are_integers(given: object, count: int) -> bool:
+    return isinstance(given, (list, tuple)) and len(given) == count and all(type(number) is int for number in given)
+
+
+@lru_cache
+def _read_trace(path: str, digest: str) -> tuple[tuple[int, int, bool], ...]:
+    """(round, node, is up) in the order of rounds."""
+    events = []
+    for number, line in enumerate(read_file(path, digest)[0].splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 3 or not words[0].isdigit() or not words[1].isdigit() or words[2] not in ("up", "down"):
+            raise ValueError(
+                f'churn {path}, line {number}: {line!r} was given, it must be "round node up" or "... down"'
+            )
+        events.append((int(words[0]), int(words[1]), words[2] == "up"))
+    return tuple(sorted(events, key=lambda event: event[0]))
+
+
+class Links(NamedTuple):
+    """Messages between two nodes."""
+
+    receivers: Integers
+    senders: Integers
+    ages: Integers  # rounds since they were sent
+    weights: NDArray[np.float64]
+
+    def where(self, mask: NDArray[np.bool_]) -> "Links":
+        return Links(self.receivers[mask], self.senders[mask], self.ages[mask], self.weights[mask])
+
+    def aged(self, age: int) -> "Links":
+        return self._replace(ages=np.full_like(self.ages, age))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A topology with faults: who hears from whom in a round, and what is lost."""
+
+    topology: Topology
+    faults: Faults
+    nodes: int
+    seed: int
+    keeps_mass: bool  # what does not arrive is missing; else a node makes up for it itself
+
+    def slot(self, round: Any, node: Any) -> Any:
+        """Where the message of a node in a round lies among those that are kept."""
+        return round % self.faults.depth * self.nodes + node
+
+    def arrivals(self, round: int) -> Links:
+        """What every node takes in in a round, its own message included, sorted by receiver, sender and age."""
+        mixing = self.topology.at(self.nodes, self.seed, round)
+        of_all = np.repeat(np.arange(self.nodes), np.diff(mixing.indptr))
+        if not self.faults.any:
+            return Links(of_all, mixing.senders, np.zeros_like(of_all), mixing.weights)
+        found = [links for age in range(self.faults.depth) if (links := self._of_age(round, age)) is not None]
+        receivers, senders, ages, weights = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        everyone = np.arange(self.nodes)
+        if self.keeps_mass:
+            own = mixing.weights[of_all == mixing.senders]
+        else:
+            total = np.bincount(receivers, weights, minlength=self.nodes)
+            weights = weights / np.maximum(total, 1)[receivers]  # late ones may be more than the round's own would be
+            own = np.maximum(1 - total, 0)
+        receivers, senders = np.append(receivers, everyone), np.append(senders, everyone)
+        ages, weights = np.append(ages, np.zeros_like(everyone)), np.append(weights, own)
+        order = np.lexsort((ages, senders, receivers))
+        return Links(receivers[order], senders[order], ages[order], weights[order])
+
+    def sent(self, round: int) -> Links:
+        """What nodes send to others in a round, whether it arrives or not."""
+        links, _ = self._sent(round)
+        return links
+
+    def lost(self, round: int) -> Links:
+        """What is sent in a round and never arrives."""
+        links, arrives = self.deliveries(round)
+        return links.where(~arrives)
+
+    def deliveries(self, round: int) -> tuple[Links, NDArray[np.bool_]]:
+        """What is sent in a round, and which of it arrives, be it late."""
+        links, dropped = self._sent(round)
+        arrival = round + self.faults.lateness(self.nodes)[links.senders]
+        return links, ~dropped & self._up_at(arrival, links.receivers)
+
+    def in_flight(self, round: int) -> Iterator[Links]:
+        """What was sent by the end of a round, will arrive, and has not yet."""
+        lateness = self.faults.lateness(self.nodes)
+        for age in range(min(self.faults.depth - 1, round + 1)):
+            links, dropped = self._sent(round - age)
+            late = lateness[links.senders]
+            waiting = ~dropped & (late > age) & self._up_at(round - age + late, links.receivers)
+            yield links.where(waiting).aged(age)
+
+    def _up_at(self, rounds: Integers, nodes: Integers) -> NDArray[np.bool_]:
+        """Whether each node takes part in its round."""
+        up = np.empty(len(nodes), dtype=bool)
+        for round in np.unique(rounds):
+            at = rounds == round
+            up[at] = self.faults.up(self.nodes, int(round))[nodes[at]]
+        return up
+
+    def _sent(self, round: int) -> tuple[Links, NDArray[np.bool_]]:
+        """The messages of a round between different nodes, and which of them are dropped."""
+        mixing = self.topology.at(self.nodes, self.seed, round)
+        receivers = np.repeat(np.arange(self.nodes), np.diff(mixing.indptr))
+        draws = philox(self.seed, "drop", round=round).random_raw(len(receivers)) * 2.0**-64
+        sent = (receivers != mixing.senders) & self.faults.up(self.nodes, round)[mixing.senders]
+        links = Links(receivers[sent], mixing.senders[sent], np.zeros(sent.sum(), np.int64), mixing.weights[sent])
+        return links, (draws < self.faults.drop)[sent]
+
+    def _of_age(self, round: int, age: int) -> Links | None:
+        if round < age:
+            return None
+        links, dropped = self._sent(round - age)
+        on_time = self.faults.lateness(self.nodes)[links.senders] == age
+        here = ~dropped & on_time & self.faults.up(self.nodes, round)[links.receivers]
+        return links.where(here).aged(age)

@@ -1,0 +1,1 @@
+"""Fused layers (`fast = true`): the same mathematics in fewer passes, with other last bits."""

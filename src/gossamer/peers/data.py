@@ -1,0 +1,68 @@
+"""What a peer is made of: the experiment as this peer sees it, and its own data."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from gossamer.core import Samples, Task
+from gossamer.data import Supervised
+from gossamer.experiments.experiment import Experiment, ExperimentError, named
+
+
+class PeerData(NamedTuple):
+    experiment: Experiment  # as it is run
+    task: Task
+    samples: Samples  # this peer's
+
+
+def by_rows(experiment: Experiment) -> Experiment:
+    """The same, with each node's gradients computed by itself: the simulator then has the peers' models exactly."""
+    return replace(experiment, strategy="rows")
+
+
+def prepare(experiment: Experiment, node: int, data: Path | None) -> PeerData:
+    """The experiment for one node: its share of the task's data or, with `data`, all that is in that directory."""
+    if experiment.faults.any:
+        raise ExperimentError("faults: peers meet real ones; leave the section out, or simulate it with gossamer run")
+    if experiment.algorithm.pools_data:
+        raise ExperimentError(
+            f"algorithm: {named(experiment.algorithm)} has one node hold all data; take one that shares models"
+        )
+    experiment = by_rows(experiment)
+    task = experiment.load_task()
+    prepared = experiment.prepared(task)
+    if data is None:
+        return PeerData(prepared, task, prepared.shards(task)[node])
+    own = _own_data(task, data)
+    return PeerData(prepared, own, np.arange(own.num_samples))
+
+
+def _own_data(task: Task, directory: Path) -> Supervised:
+    """The task with the training data, and if there are any the test data, of a directory."""
+    if not isinstance(task, Supervised):
+        raise ExperimentError("--data needs a task of inputs and targets, such as digits")
+    changes: dict[str, Any] = {"train": _pair(directory / "train.safetensors"), "clients": None}
+    if (directory / "test.safetensors").exists():
+        changes["test"] = _pair(directory / "test.safetensors")
+    try:
+        return replace(task, **changes).load()
+    except ValueError as error:
+        raise ExperimentError(f"{directory}: {error}") from error
+
+
+def _pair(path: Path) -> tuple[Tensor, Tensor]:
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ExperimentError(f"{path} cannot be read ({error}); it must hold the tensors inputs and targets") from None
+    if set(tensors) != {"inputs", "targets"}:
+        raise ExperimentError(f"{path} holds {', '.join(sorted(tensors))}; it must hold inputs and targets")
+    if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+        raise ExperimentError(f"{path} holds numbers that are not finite")
+    return tensors["inputs"], tensors["targets"]

@@ -1,0 +1,68 @@
+"""The bytes of the calls between peers, besides the frames themselves."""
+
+import struct
+from collections.abc import Iterator
+from math import isfinite
+from typing import NamedTuple
+
+CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
+ENVELOPE_KEY = "delivery-bin"  # where a call tells it
+_ENVELOPE = struct.Struct("<IQI")
+_BEAT = struct.Struct("<IIBdI")
+
+
+class Verdicts:
+    """What Put answers, and a beat behind it."""
+
+    TAKEN = b"\0"
+    EARLY = b"\1"  # try again later
+    STALE = b"\2"  # too late to be used
+    ANEW = b"\3"  # the receiver has begun a new life, and does not know what it was told
+
+
+class Heartbeat(NamedTuple):
+    """What peers tell each other when they ask whether they are there."""
+
+    round: int  # that it is in
+    settled: int  # what it sent to the other before this round has been taken, or given up
+    running: bool  # or waiting for the others at the start
+    clock: float  # seconds since 1970
+    life: int  # a random number, another one after a restart: what was told before is forgotten
+
+    def write(self) -> bytes:
+        return _BEAT.pack(*self)
+
+    @classmethod
+    def read(cls, content: bytes) -> "Heartbeat":
+        """ValueError if it is none."""
+        if len(content) != _BEAT.size:
+            raise ValueError(f"a beat has {_BEAT.size} bytes, and {len(content)} came")
+        round, settled, running, clock, life = _BEAT.unpack(content)
+        if settled > round or running > 1 or not isfinite(clock):
+            raise ValueError("a beat's rounds, flag or clock cannot be")
+        return cls(round, settled, bool(running), clock, life)
+
+
+class Envelope(NamedTuple):
+    """What a delivery is, told before it in the metadata of the call, where nothing of it must be copied to add it."""
+
+    round: int
+    num_bytes: int  # of the frames that follow
+    life: int  # of the receiver that it is for
+    beat: Heartbeat  # of the sender: who exchange messages need not ask each other whether they are there
+
+    def write(self) -> bytes:
+        return _ENVELOPE.pack(self.round, self.num_bytes, self.life) + self.beat.write()
+
+    @classmethod
+    def read(cls, content: bytes) -> "Envelope":
+        """ValueError if it is none."""
+        if len(content) < _ENVELOPE.size:
+            raise ValueError(f"an envelope of {len(content)} bytes came")
+        round, num_bytes, life = _ENVELOPE.unpack_from(content)
+        return cls(round, num_bytes, life, Heartbeat.read(content[_ENVELOPE.size :]))
+
+
+def pieces(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), CHUNK):
+        yield content[start : start + CHUNK]

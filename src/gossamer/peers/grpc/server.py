@@ -1,0 +1,212 @@
+"""The side of the gRPC transport that others call. Whoever calls is checked before anything of theirs is read."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from gossamer.experiments.experiment import ExperimentError
+from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, Verdicts, pieces
+from gossamer.peers.grpc.mailbox import Verdict
+from gossamer.peers.identity.group import Member
+from gossamer.peers.identity.keys import Credentials
+from gossamer.peers.transport import Arrived
+from gossamer.wire import WireError
+
+if TYPE_CHECKING:
+    from gossamer.peers.grpc.transport import GrpcTransport
+
+HOLD_SECONDS = 5.0  # how long an early message may wait here before its sender must ask again
+CALLS_A_PEER = 4  # at once
+PULL_SECONDS = 1.0  # between two whole states for the same peer
+SERVER_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
+    ("grpc.max_receive_message_length", CHUNK + 1024),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.keepalive_time_ms", 3000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class Server:
+    """Answers Put, Beat and Pull."""
+
+    def __init__(
+        self,
+        transport: "GrpcTransport",
+        most_bytes: int,
+        check: Callable[[bytes, int, int], tuple[bytes, ...]],
+        model: Callable[[], bytes | None],
+        bind: str,
+    ):
+        self._transport = transport
+        self._most_bytes = most_bytes
+        self._check = check
+        self._model = model
+        self._calls: dict[int, int] = {}
+        self._pulled: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self._renewed: Any = None  # what to show from the next connection on, until gRPC has taken it up
+        tls = grpc.dynamic_ssl_server_credentials(
+            _configuration(transport.credentials), self._take_renewed, require_client_authentication=True
+        )
+        handlers = {  # streams, because a single message is read before its handler is asked
+            "Put": grpc.stream_unary_rpc_method_handler(self._put),
+            "Beat": grpc.stream_unary_rpc_method_handler(self._beat),
+            "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
+        }
+        num_threads = min(256, 8 + CALLS_A_PEER * len(transport.group.members))
+        self._server = grpc.server(
+            ThreadPoolExecutor(num_threads, "calls"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=num_threads
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gossamer.Peer", handlers),))
+        try:
+            self._server.add_secure_port(bind, tls)
+        except RuntimeError as error:
+            raise ExperimentError(
+                f"{bind} cannot be listened on ({_last(error)}); is another peer there? --bind names another address"
+            ) from None
+        self._server.start()
+
+    def renew(self, credentials: Credentials) -> None:
+        """Show this certificate from the next connection on."""
+        with self._lock:
+            self._renewed = _configuration(credentials)
+
+    def _take_renewed(self) -> Any:
+        """None if nothing has changed: for every answer that is not, gRPC rebuilds its TLS context."""
+        with self._lock:
+            renewed, self._renewed = self._renewed, None
+        return renewed
+
+    def close(self) -> None:
+        self._server.stop(0.2).wait()
+
+    def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with self._caller(context) as member:
+            try:
+                round, num_bytes, life, beat = self._open(context)
+                self._transport.take_beat(member.node, beat, 0.0)
+                if life != self._transport.life:
+                    return Verdicts.ANEW + self._transport.beat_for(member.node).write()
+                frames = self._check(_assemble(requests, num_bytes), member.node, round)
+            except WireError as error:
+                if not context.is_active():  # the connection broke, and the sender will try again
+                    _abort(context, grpc.StatusCode.CANCELLED, "the connection broke")
+                self._transport.counters.add(bad_frames=1)
+                self._transport.log.rate_limited("bad frame", neighbour=member.name, reason=str(error))
+                _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            if self._transport.group.nodes.get(member.node) != member:
+                self._refuse(context, f"{member.name} is not in the group any more")
+            self._transport.liveness.sent(member.node, round)
+            verdict = self._transport.mailbox.put(
+                Arrived(member.node, round, frames, life), time.monotonic() + HOLD_SECONDS
+            )
+            if verdict is Verdict.KEPT:
+                self._transport.counters.add(messages_in=1, bytes_in=num_bytes)
+            elif verdict is Verdict.STALE:
+                self._transport.counters.add(late_dropped=1)
+                self._transport.log.rate_limited("too late", neighbour=member.name, round=round)
+            elif verdict is Verdict.DUPLICATE:
+                self._transport.counters.add(duplicates=1)
+            answer = {Verdict.EARLY: Verdicts.EARLY, Verdict.STALE: Verdicts.STALE}.get(verdict, Verdicts.TAKEN)
+            return answer + self._transport.beat_for(member.node).write()
+
+    def _open(self, context: grpc.ServicerContext) -> Envelope:
+        """The envelope of a delivery, of which nothing has been read yet."""
+        try:
+            envelope = Envelope.read(dict(context.invocation_metadata()).get(ENVELOPE_KEY, b""))
+        except ValueError as error:
+            raise WireError(f"The delivery has no envelope: {error}.") from None
+        if envelope.num_bytes > self._most_bytes:
+            raise WireError(
+                f"A delivery of {envelope.num_bytes} bytes is announced, and at most {self._most_bytes} can be."
+            )
+        return envelope
+
+    def _beat(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with self._caller(context) as member:
+            try:
+                beat = Heartbeat.read(next(requests, b""))
+            except ValueError as error:
+                self._transport.counters.add(bad_frames=1)
+                _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            self._transport.take_beat(member.node, beat, 0.0)
+            return self._transport.beat_for(member.node).write()
+
+    def _pull(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        with self._caller(context) as member:
+            with self._lock:
+                soon = time.monotonic() - self._pulled.get(member.node, -PULL_SECONDS) < PULL_SECONDS
+                self._pulled[member.node] = time.monotonic()
+            frame = None if soon else self._model()
+            if frame is None:
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again later")
+            yield from pieces(frame)
+            self._transport.counters.add(pulls_out=1, pull_bytes_out=len(frame))
+            self._transport.log("gave state", neighbour=member.name, bytes=len(frame))
+
+    @contextmanager
+    def _caller(self, context: Any) -> Iterator[Member]:
+        """The listed peer that is calling; anyone else is refused."""
+        identity = context.auth_context()
+        names = [name.decode(errors="replace") for name in identity.get("x509_common_name", [])]
+        others = [name.decode(errors="replace") for name in identity.get("x509_subject_alternative_name", [])]
+        member = self._transport.group.members.get(names[0]) if len(names) == 1 and names == others else None
+        if member is None or member == self._transport.me:
+            self._refuse(context, f"{', '.join(names) or 'someone without a name'} is not a peer of this group")
+        assert member is not None
+        with self._lock:
+            self._calls[member.node] = self._calls.get(member.node, 0) + 1
+        try:
+            if self._calls[member.node] > CALLS_A_PEER:
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CALLS_A_PEER} calls at once")
+            yield member
+        finally:
+            with self._lock:
+                self._calls[member.node] -= 1
+
+    def _refuse(self, context: grpc.ServicerContext, reason: str) -> NoReturn:
+        self._transport.counters.add(refused=1)
+        self._transport.log.rate_limited("refused", caller=context.peer(), reason=reason)
+        _abort(context, grpc.StatusCode.PERMISSION_DENIED, reason)
+
+
+def _assemble(requests: Iterator[bytes], num_bytes: int) -> bytes:
+    """The bytes of a delivery; memory is taken for what has come, never for what is announced."""
+    content: bytes | bytearray = next(requests, b"")
+    for chunk in requests:
+        content = bytearray(content) if isinstance(content, bytes) else content
+        content += chunk
+        if len(content) > num_bytes:
+            break
+    if len(content) != num_bytes:
+        raise WireError(f"The delivery should have {num_bytes} bytes, and {len(content)} came.")
+    return bytes(content)  # if it came as one, no copy
+
+
+def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:
+    context.abort(code, reason)
+    raise AssertionError("abort returns never")
+
+
+def _configuration(credentials: Credentials) -> Any:
+    pair = [(credentials.key, credentials.certificate)]
+    return grpc.ssl_server_certificate_configuration(pair, credentials.authority)
+
+
+def _last(error: Exception) -> str:
+    return str(error).rpartition(": ")[2].strip() or str(error)

@@ -1,0 +1,333 @@
+"""The transport over gRPC with mutual TLS.
+
+Three calls, all of plain bytes: Put brings a delivery in chunks, Beat asks whether a peer is there, Pull gets its whole
+state. Who calls is known from the certificate, and checked in every call against the group.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from gossamer.peers.counters import Counters
+from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, Verdicts, pieces
+from gossamer.peers.grpc.link import Delivered, Link, Outcome, Waiting
+from gossamer.peers.grpc.liveness import Liveness
+from gossamer.peers.grpc.mailbox import Mailbox
+from gossamer.peers.grpc.server import Server
+from gossamer.peers.identity.group import Group, Member
+from gossamer.peers.identity.keys import Credentials
+from gossamer.peers.logs import Log
+from gossamer.peers.transport import Arrived, Copy, Payload, Timeouts
+
+BEAT_TIMEOUT_SECONDS = 2.0
+TICK_SECONDS = 0.1
+POLL_SECONDS = 0.25
+CLOCK_SKEW_SECONDS = 60.0
+REFUSALS = (
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+CHANNEL_OPTIONS = [
+    ("grpc.keepalive_time_ms", 3000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # also how long one attempt to connect may take
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.max_receive_message_length", CHUNK + 1024),
+    ("grpc.enable_retries", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class GrpcTransport:
+    """A peer's place in the network. `check` makes frames of a delivery or raises WireError; `state` gives this peer's
+    own to one that was away; both are called from other threads."""
+
+    def __init__(
+        self,
+        me: Member,
+        group: Group,
+        credentials: Credentials,
+        settings: Timeouts,
+        counters: Counters,
+        log: Log,
+        *,
+        rounds: int,
+        most_bytes: int,
+        check: Callable[[bytes, int, int], tuple[bytes, ...]],
+        state: Callable[[], bytes | None],
+        on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
+        on_restart: Callable[[int], None] = lambda receiver: None,
+        bind: str | None = None,
+    ):
+        self.me, self.group, self.settings, self.counters, self.log = me, group, settings, counters, log
+        self.round = 0
+        self.running = False  # or waiting for the others at the start
+        self.life = secrets.randbits(32)
+        self.skews: dict[int, float] = {}
+        self.mailbox = Mailbox(settings.ahead_rounds, settings.late_rounds)
+        self.liveness = Liveness(settings.dead_seconds, self._on_change)
+        self.credentials = credentials
+        self._on_outcome, self._on_restart = on_outcome, on_restart
+        self._rounds = rounds
+        self._most_bytes = most_bytes
+        self._channels: dict[int, grpc.Channel] = {}
+        self._links: dict[int, Link] = {}
+        self._watched: frozenset[int] = frozenset()
+        self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
+        self._under_way: set[int] = set()
+        self._lives: dict[int, int] = {}  # the last known of each other peer
+        self._told: dict[int, int] = {}  # the life of each that the last message was for
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._server = Server(self, most_bytes, check, state, bind or me.address)
+        self._beats = threading.Thread(target=self._beat, daemon=True, name="beats")
+        self._beats.start()
+
+    # What a round needs.
+
+    def begin(self, round: int) -> None:
+        self.round = round
+        self.counters.add(late_dropped=self.mailbox.begin(round))
+
+    def begin_anew(self) -> None:
+        self.life = secrets.randbits(32)
+
+    def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
+        give_up = max(until, time.monotonic()) + self.settings.deadline_seconds
+        for receiver in receivers:
+            if not self.alive(receiver):
+                self._done(receiver, round, 0, 0, False)
+                continue
+            waiting = Waiting(round, lambda to=receiver: payload(to), give_up)  # type: ignore[misc]
+            self._link(receiver).offer(waiting, until)
+
+    def collect(self, round: int, senders: Sequence[int], until: float) -> list[Arrived]:
+        def cannot_arrive(sender: int, of_round: int) -> bool:
+            return sender not in self.group.nodes or self.liveness.cannot_arrive(sender, of_round)
+
+        came = self.mailbox.take(round, senders, until, cannot_arrive)
+        known = [arrived for arrived in came if arrived.life == self.life]
+        self.counters.add(late_dropped=len(came) - len(known))
+        return known
+
+    def alive(self, node: int) -> bool:
+        return node in self.group.nodes and self.liveness.alive(node)
+
+    def answered(self, node: int) -> bool:
+        return node in self.group.nodes and self.liveness.answered(node)
+
+    def is_running(self, node: int) -> bool:
+        return node in self.group.nodes and self.liveness.is_running(node)
+
+    def watch(self, nodes: Sequence[int]) -> None:
+        self._watched = frozenset(nodes) - {self.me.node}
+
+    def round_of(self, node: int) -> int | None:
+        return self.liveness.round_of(node)
+
+    def pull(self, node: int) -> Copy | None:
+        call = self._channel(node).unary_stream("/gossamer.Peer/Pull")
+        frame = bytearray()
+        try:
+            for chunk in call(b"", timeout=self.settings.deadline_seconds):
+                frame += chunk
+                if len(frame) > self._most_bytes:
+                    raise ValueError("too long")
+        except (grpc.RpcError, ValueError) as error:
+            self.log("pull failed", neighbour=self._name(node), reason=_reason(error))
+            return None
+        self.counters.add(pulls_in=1, pull_bytes_in=len(frame))
+        return Copy(node, bytes(frame))
+
+    def close(self, until: float) -> None:
+        for link in list(self._links.values()):
+            link.flush(until)
+        self._closing.set()
+        for link in self._links.values():
+            link.close()
+        self._server.close()
+        for channel in self._channels.values():
+            channel.close()
+        for link in self._links.values():
+            link.join(2)
+        self._beats.join(2)
+
+    # What may change while it runs.
+
+    def reload(self, group: Group, credentials: Credentials) -> None:
+        """Another group, other keys: whom it does not list any more is shut out at once."""
+        with self._lock:
+            before, self.group = self.group.nodes, group
+            renewed, self.credentials = credentials != self.credentials, credentials
+            if renewed:
+                self._server.renew(credentials)
+            for node, member in before.items():
+                if renewed or group.nodes.get(node) != member:
+                    channel = self._channels.pop(node, None)
+                    if channel is not None:
+                        channel.close()
+                if group.nodes.get(node) != member:
+                    self.liveness.forget(node)
+        self.mailbox.wake()
+
+    def beat_for(self, node: int) -> Heartbeat:
+        round, link = self.round, self._links.get(node)  # the round first: what it has to send, it has sent by then
+        pending = link.oldest if link is not None else None
+        settled = round if pending is None else min(round, pending)
+        return Heartbeat(round, settled, self.running, time.time(), self.life)
+
+    def take_beat(self, node: int, beat: Heartbeat, seconds_on_the_way: float) -> None:
+        skew = abs(beat.clock - time.time()) - seconds_on_the_way
+        if skew > CLOCK_SKEW_SECONDS and self.skews.get(node, 0) <= CLOCK_SKEW_SECONDS:
+            self.log("clocks differ", neighbour=self._name(node), seconds=round(skew), advice="set the clocks: only "
+                     "certificates depend on them, but those end early or late")  # fmt: skip
+        self.skews[node] = skew
+        self._asked[node] = time.monotonic()  # it has just been told, too
+        self._take_life(node, beat.life)
+        self.liveness.heard(node, beat.round, beat.settled, beat.running)
+        self.mailbox.wake()
+
+    # The ways out.
+
+    def _channel(self, node: int) -> grpc.Channel:
+        with self._lock:
+            if node not in self._channels:
+                member, c = self.group.nodes[node], self.credentials
+                tls = grpc.ssl_channel_credentials(c.authority, c.key, c.certificate)
+                # The host at the address must be the peer that is listed there, not just any member.
+                options = [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", member.name)]
+                self._channels[node] = grpc.secure_channel(member.address, tls, options)
+            return self._channels[node]
+
+    def _link(self, node: int) -> Link:
+        with self._lock:
+            if node not in self._links:
+
+                def send(round: int, payload: Callable[[], bytes], until: float) -> Delivered:
+                    return self._put(node, round, payload, until)
+
+                def done(round: int, num_bytes: int, tries: int, taken: bool) -> None:
+                    self._done(node, round, num_bytes, tries, taken)
+
+                self._links[node] = Link(self._name(node), send, done, lambda: self.alive(node))
+            return self._links[node]
+
+    def _done(self, node: int, round: int, num_bytes: int, tries: int, taken: bool) -> None:
+        self.counters.add(bytes_resent=num_bytes * max(0, tries - 1))
+        if taken:
+            self.counters.add(messages_out=1, bytes_out=num_bytes)
+        else:
+            self.counters.add(lost_out=1)
+        with self._lock:  # what a former life of the receiver took is forgotten
+            self._on_outcome(node, round, taken and self._told.get(node) == self._lives.get(node))
+
+    def _put(self, node: int, round: int, payload: Callable[[], bytes], until: float) -> Delivered:
+        life = self._told[node] = self._lives.get(node, 0)  # before what it is to be told
+        frames = payload()
+        return Delivered(self._send(node, round, frames, life, until), len(frames))
+
+    def _send(self, node: int, round: int, frames: bytes, life: int, until: float) -> Outcome:
+        seconds = until - time.monotonic()
+        try:
+            began = time.monotonic()
+            envelope = Envelope(round, len(frames), life, self.beat_for(node))
+            future = self._call_put(node, envelope, frames, max(0.1, seconds))
+        except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
+            return Outcome.AGAIN
+        while True:
+            try:
+                return self._after_verdict(node, future.result(POLL_SECONDS), began)
+            except grpc.FutureTimeoutError:
+                if not self.alive(node) or self._closing.is_set():
+                    future.cancel()
+                    return Outcome.AGAIN
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                return self._after_failure(node, error)
+
+    def _call_put(self, node: int, envelope: Envelope, frames: bytes, seconds: float) -> Any:
+        """A stream of one message is, to the other end, what a single message is, and costs a thread more here."""
+        told = ((ENVELOPE_KEY, envelope.write()),)
+        if len(frames) > CHUNK:
+            stream = self._channel(node).stream_unary("/gossamer.Peer/Put")
+            return stream.future(pieces(frames), timeout=seconds, metadata=told)
+        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=told)
+
+    def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
+        try:
+            self.take_beat(node, Heartbeat.read(answer[1:]), time.monotonic() - began)
+        except ValueError:
+            return Outcome.REFUSED
+        outcomes = {Verdicts.EARLY: Outcome.AGAIN, Verdicts.TAKEN: Outcome.TAKEN, Verdicts.ANEW: Outcome.ANEW}
+        return outcomes.get(answer[:1], Outcome.REFUSED)
+
+    def _take_life(self, node: int, life: int) -> None:
+        with self._lock:
+            before = self._lives.get(node)
+            self._lives[node] = life
+            if before is not None and before != life:
+                self._on_restart(node)
+
+    def _after_failure(self, node: int, error: Exception) -> Outcome:
+        code = error.code() if isinstance(error, grpc.RpcError) else None
+        if code in REFUSALS:
+            self.log("message refused", neighbour=self._name(node), reason=_reason(error))
+            return Outcome.REFUSED
+        if code is grpc.StatusCode.UNAVAILABLE:
+            self.liveness.silent(node, refused=True)
+        return Outcome.AGAIN
+
+    # Who is there.
+
+    def _beat(self) -> None:
+        while not self._closing.wait(TICK_SECONDS):
+            now = time.monotonic()
+            for node in sorted(self._watched):
+                due = now - self._asked.get(node, 0) >= self.settings.beat_seconds or self.liveness.suspected(node)
+                if due and node in self.group.nodes and node not in self._under_way:
+                    self._asked[node] = now
+                    self._under_way.add(node)
+                    self._ask(node, now)
+
+    def _ask(self, node: int, asked: float) -> None:
+        def answered(future: Any) -> None:
+            self._under_way.discard(node)
+            try:
+                self.take_beat(node, Heartbeat.read(future.result()), time.monotonic() - asked)
+            except (grpc.RpcError, grpc.FutureCancelledError, ValueError) as error:
+                code = error.code() if isinstance(error, grpc.RpcError) else None
+                self.liveness.silent(node, refused=code is not grpc.StatusCode.DEADLINE_EXCEEDED)
+                self.mailbox.wake()
+
+        try:
+            call = self._channel(node).unary_unary("/gossamer.Peer/Beat")
+            call.future(self.beat_for(node).write(), timeout=BEAT_TIMEOUT_SECONDS).add_done_callback(answered)
+        except (ValueError, KeyError):
+            self._under_way.discard(node)
+
+    def _on_change(self, node: int, alive: bool) -> None:
+        self.mailbox.wake()
+        if self.round >= self._rounds:
+            return  # all are done, and leave
+        self.counters.add(**{"neighbours_found" if alive else "neighbours_lost": 1})
+        self.log("neighbour found" if alive else "neighbour lost", neighbour=self._name(node), round=self.round)
+
+    def _name(self, node: int) -> str:
+        member = self.group.nodes.get(node)
+        return member.name if member else f"node {node}"
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else str(error)

@@ -1,0 +1,128 @@
+"""Who belongs to a group: a file that every peer has.
+
+    run = "ward-7"                # tells this group's messages from another's
+
+    [peers.alice]                 # the name in the certificate
+    node = 0                      # which node of the experiment it is
+    address = "10.0.0.5:7001"     # where the others reach it
+
+A node that no peer is listed for counts as one that is down; a peer listed later can take its place.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import tomli_w
+import xxhash
+
+from gossamer.experiments import toml
+from gossamer.experiments.experiment import Experiment, ExperimentError
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_WHAT_A_NAME_IS = "1 to 63 small letters, digits and hyphens, with no hyphen at its ends"
+_SHARED = ("nodes", "rounds", "seed", "local_steps", "topology", "algorithm", "optimizer", "privacy")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A peer that belongs to the group."""
+
+    name: str
+    node: int
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The peers of a run. One that is not listed does not get in."""
+
+    run: str
+    members: dict[str, Member]
+
+    @cached_property
+    def nodes(self) -> dict[int, Member]:
+        return {member.node: member for member in self.members.values()}
+
+    def member(self, name: str) -> Member:
+        if name not in self.members:
+            raise ExperimentError(f"{name} is not in the group; its peers are {', '.join(self.members)}")
+        return self.members[name]
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    node: Annotated[int, msgspec.Meta(ge=0)]
+    address: str
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    run: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    peers: dict[str, _Entry]
+
+
+def check_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ExperimentError(f"a peer's name is {_WHAT_A_NAME_IS}, {name!r} was given")
+    return name
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of "host:port", "[v6 address]:port"."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 2**16:
+        raise ExperimentError(f'an address is written "host:port", such as "10.0.0.5:7001", {text!r} was given')
+    return host, int(port)
+
+
+def load(path: Path, nodes: int) -> Group:
+    """The group in a file, for an experiment of so many nodes."""
+    try:
+        file = msgspec.convert(toml.load(path), _File)
+    except msgspec.ValidationError as error:
+        raise ExperimentError(f"{path}: {error}; a peer is written [peers.NAME] with node and address") from error
+    members: dict[str, Member] = {}
+    for name, entry in file.peers.items():
+        try:
+            members[check_name(name)] = Member(name, entry.node, *address_of(entry.address))
+        except ExperimentError as error:
+            raise ExperimentError(f"{path}: {error}") from None
+        if entry.node >= nodes:
+            raise ExperimentError(f"{path}: {name} is node {entry.node}, and the nodes are 0 to {nodes - 1}")
+    for name, member in members.items():
+        twins = [other for other, its in members.items() if its.node == member.node and other != name]
+        if twins:
+            raise ExperimentError(f"{path}: {name} and {twins[0]} are both node {member.node}; give each its own")
+    if not members:
+        raise ExperimentError(f"{path} lists no peer; write one as [peers.NAME] with node and address")
+    return Group(file.run, members)
+
+
+def dumps(group: Group) -> str:
+    peers = {m.name: {"node": m.node, "address": m.address} for m in group.members.values()}
+    return tomli_w.dumps({"run": group.run, "peers": peers})
+
+
+def run_id(group: Group, experiment: Experiment) -> int:
+    """64 bits that peers share only if they are in the same run of the same experiment.
+
+    Where a peer's files are is its own affair, and so is what it evaluates.
+    """
+    document = toml.write(experiment)
+    shared = [group.run, document["task"]["name"], document["wire"]["index_coding"]]
+    text = json.dumps([*shared, {key: _without_paths(document[key]) for key in _SHARED}], sort_keys=True)
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def _without_paths(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_paths(item) for key, item in value.items() if key != "path"}
+    return value

@@ -1,0 +1,1 @@
+"""A group of peers on this machine, to try things and for tests."""

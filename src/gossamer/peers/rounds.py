@@ -1,0 +1,340 @@
+"""One node of an experiment on a real network: the rounds, and what to do when others are slow, away or gone."""
+
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gossamer.core import Message, Round, row_of
+from gossamer.core.rng import Streams
+from gossamer.core.state import map_tensors, tensors_of
+from gossamer.graphs.mixing_matrix import MixingMatrix
+from gossamer.peers import arrivals, messages
+from gossamer.peers.counters import Counters
+from gossamer.peers.data import PeerData
+from gossamer.peers.logs import Log
+from gossamer.peers.state_transfer import SUMS, StateTransfer
+from gossamer.peers.transport import Arrived, Payload, Timeouts, Transport
+from gossamer.simulator.block_runner import codec_for
+from gossamer.simulator.evaluation import chosen_test_samples
+from gossamer.training.block import Block, NodeError
+from gossamer.training.privacy import Noise, secret
+from gossamer.wire import Listener, Speaker, WireError
+from gossamer.wire.resync import Said, has_cumulative, plain_bytes, resync_parts
+
+PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
+LEAST_SECONDS = 1.0  # and at least this
+ROUNDS_REMEMBERED = 64  # of push-sum weight that is on its way
+
+
+@dataclass
+class Waits:
+    """How long rounds have waited for messages."""
+
+    settings: Timeouts
+
+    def __post_init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=20)
+
+    def add(self, seconds: float, complete: bool) -> None:
+        if complete:
+            self._last.append(seconds)
+
+    @property
+    def deadline_seconds(self) -> float:
+        most = self.settings.deadline_seconds
+        if not self.settings.adaptive or len(self._last) < self._last.maxlen:  # type: ignore[operator]
+            return most
+        return min(most, max(LEAST_SECONDS, PATIENCE * max(self._last)))
+
+
+class Node:
+    """A block of one row, and the calls that a round takes. It knows the network only as a `Transport`."""
+
+    def __init__(
+        self,
+        inputs: PeerData,
+        me: int,
+        run_id: int,
+        settings: Timeouts,
+        counters: Counters,
+        log: Log,
+        noise: Noise = secret,
+    ):
+        """`noise` is for privacy: from the seed, anyone could draw it too, and take it away."""
+        self.experiment, self.task, samples = inputs
+        self.me, self.settings, self.counters, self.log = me, settings, counters, log
+        self.round = 0  # rounds that are complete
+        x0 = self.task.initial_model(self.experiment.seed)[None]
+        self.block = Block(self.experiment, self.task, [me], [samples], x0, noise)
+        self.codec = codec_for(self.experiment, self.task)
+        self.resync_codec = codec_for(self.experiment, self.task, resync=True)
+        self.codec.run_id = self.resync_codec.run_id = run_id
+        algorithm = self.experiment.algorithm
+        self.running = has_cumulative(algorithm.parts)
+        self._plain = plain_bytes(algorithm.parts, x0.numel())
+        self.speaker, self.listener = Speaker(self._plain), Listener(self.codec, self.resync_codec, algorithm.parts)
+        self.whole = StateTransfer(self.tensors(), self.experiment.seed, run_id)
+        # A delivery is a frame, or those missed before it if they are shorter than the sums.
+        frame_bytes = max(messages.most_bytes(p, x0.numel()) for p in (algorithm.parts, resync_parts(algorithm.parts)))
+        self.most_bytes = max(frame_bytes + self._plain, self.whole.most_bytes)
+        self.keeps_mass = "symmetric" not in algorithm.requires
+        self.reliable = "reliable" in algorithm.requires
+        self.late_rounds = 0 if self.reliable or getattr(algorithm, "full_rounds", 0) > 0 else settings.late_rounds
+        self.waits = Waits(settings)
+        self._test_samples = chosen_test_samples(self.experiment, self.task)
+        self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
+        self._said: dict[int, Said] = {}  # by the end of each of the last rounds
+        self._shared = 0, self.tensors()
+        self._speaking, self._encoding = threading.Lock(), threading.Lock()
+
+    # What a transport asks for, from its own threads.
+
+    def check(self, delivery: bytes, sender: int, round: int) -> tuple[bytes, ...]:
+        schemas = frozenset({self.codec.schema, self.resync_codec.schema})
+        return messages.split(delivery, sender, round, self.codec.run_id, schemas)
+
+    def whole_state(self) -> bytes | None:
+        """This node's state as a frame, for one that was away; None if another is being made."""
+        if not self._encoding.acquire(blocking=False):
+            return None
+        try:
+            round, tensors = self._shared
+            return self.whole.encode(tensors, self.me, round)
+        finally:
+            self._encoding.release()
+
+    def outcome(self, receiver: int, round: int, taken: bool) -> None:
+        """What became of a message: a running part must be told again, of push-sum weight account is kept."""
+        if taken and round in self._said:
+            with self._speaking:
+                self.speaker.reached(receiver, self._said[round])
+        mass = self._masses.get(round)
+        if not taken and mass is not None:
+            share = arrivals.weight(self._mixing(round), receiver, self.me)
+            self.counters.add(mass_lost=mass * (share or 0.0))
+
+    def restarted(self, receiver: int) -> None:
+        """It does not know what it was told before."""
+        with self._speaking:
+            self.speaker.forget(receiver)
+
+    # Rounds.
+
+    def neighbours(self, round: int) -> tuple[list[int], list[int]]:
+        """To whom this node sends in a round, and from whom it hears."""
+        if not self.experiment.algorithm.parts:
+            return [], []
+        mixing = self._mixing(round)
+        reached = np.repeat(np.arange(mixing.nodes), np.diff(mixing.indptr))[mixing.senders == self.me]
+        heard = arrivals.row(mixing, self.me)[0]
+        return [i for i in reached.tolist() if i != self.me], [j for j in heard.tolist() if j != self.me]
+
+    def step(self, transport: Transport) -> dict[str, Any]:
+        """Run the next round; its metrics."""
+        started, t = time.monotonic(), self.round
+        receivers, senders = self.neighbours(t)
+        soon = [node for number in (t, t + 1) for each in self.neighbours(number) for node in each]
+        transport.watch(soon)
+        transport.begin(t)
+        message, losses = self.block.outgoing(t)
+        came: list[Arrived] = []
+        own: Message = {}
+        began = time.monotonic()
+        if message:
+            payload, own = self._say(row_of(message, 0), t)
+            until = began + self.waits.deadline_seconds
+            transport.publish(t, receivers, payload, until)
+            came = transport.collect(t, senders, until)
+        waited = time.monotonic() - began
+        missing = self._take_in(t, came, own, senders)
+        self.waits.add(waited, not missing)
+        self.round += 1
+        self._shared = self.round, self.tensors()
+        alive = sum(transport.alive(node) for node in set(soon))
+        return {
+            "round": self.round,
+            "train_loss": losses.item(),
+            "waited_seconds": round(waited, 4),
+            "missing": missing,
+            "alive": alive,
+            "neighbours": len(set(soon)),
+            **self.evaluation(),
+            "seconds": round(time.monotonic() - started, 4),
+        }
+
+    def _say(self, message: Message, t: int) -> tuple[Payload, Message]:
+        """What each receiver is to be told, and what the node itself makes of it."""
+        frame = self.codec.encode(message, self.me, t)
+        own = self.listener.hear(self.me, t, messages.as_heard(message, self.experiment.algorithm.parts))
+        with self._speaking:
+            said = self._said[t] = self.speaker.say(frame)
+            self._said.pop(t - ROUNDS_REMEMBERED, None)
+        parts = self.experiment.algorithm.parts
+        sums = {name: own[name] if spec.cumulative else message[name] for name, spec in parts.items()}
+
+        def payload(receiver: int) -> bytes:
+            with self._speaking:
+                frames = self.speaker.frames_for(receiver, lambda: self.resync_codec.encode(sums, self.me, t), said)
+            return b"".join(frames)
+
+        self._weigh(message, t)
+        return payload, own
+
+    def evaluation(self) -> dict[str, float]:
+        if not self.experiment.evaluation.due(self.round, self.experiment.rounds):
+            return {}
+        loss, score = self.task.evaluate(self.block.models()[0], self._test_samples, self.block.buffers[0])
+        if not (isfinite(loss) and isfinite(score)):
+            raise NodeError(f"the test loss became {loss} in round {self.round}; a smaller learning rate would help")
+        return {"test_loss": loss, self.task.metric: score}
+
+    def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int]) -> int:
+        """The second half of a round; how many messages it had to do without."""
+        found: dict[tuple[int, int], Message] = {(self.me, t): own}
+        for delivery in came:
+            try:
+                if arrivals.weight(self._mixing(delivery.round), self.me, delivery.sender) is None:
+                    raise WireError(f"Node {delivery.sender} does not send to this one in round {delivery.round}.")
+                found[delivery.sender, delivery.round] = self._heard(delivery)
+            except WireError as error:
+                self.counters.add(bad_frames=1)
+                self.log.rate_limited("bad frame", node=delivery.sender, reason=str(error))
+        others = [key for key in found if key != (self.me, t)]
+        used, dropped = arrivals.choose(others, t, self.late_rounds, self.keeps_mass)
+        missing = len(set(senders) - {sender for sender, sent in used if sent == t})
+        late = sum(sent < t for _, sent in used)
+        self.counters.add(missing=missing, late_used=late, late_dropped=len(dropped))
+        if missing and self.reliable:
+            raise NodeError(
+                f"{missing} messages did not come in round {t + 1}, and this algorithm needs every one of them; "
+                "start all peers again from an earlier state, or take an algorithm such as dpsgd, jwins or sparse-push"
+            )
+        entries = arrivals.weigh(self._mixing, self.me, t, used, self.keeps_mass)
+        self.block.incoming(t, messages.inbox_of(entries, found, self.me))
+        return missing
+
+    def _heard(self, delivery: Arrived) -> Message:
+        message = self.listener.take(delivery.frames)[2]
+        for name, part in message.items():
+            if not messages.all_finite(part.values):
+                raise WireError(f"The values of part {name} are not all finite.")
+        return message
+
+    def _mixing(self, round: int) -> MixingMatrix:
+        return self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)
+
+    def _weigh(self, message: Message, t: int) -> None:
+        names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
+        if names:
+            now = Round(t, 0.0, Streams(self.experiment.seed, [], t), self.experiment.rounds)
+            rate = self.experiment.algorithm.averaging_rate(now) if self.experiment.algorithm.averages else 1.0
+            self._masses[t] = rate * message[names[0]].values.double().mean().item()
+            self._masses.pop(t - ROUNDS_REMEMBERED, None)
+
+    # Coming, being away, going.
+
+    def wait_for_group(self, transport: Transport, others: list[int], leaving: Callable[[], bool]) -> None:
+        """Wait for the others, so that all begin together; if some have begun, no longer than the rest may take."""
+        transport.begin(self.round)
+        transport.watch(others)
+        begun = time.monotonic()
+        until = begun + self.settings.start_seconds
+        while time.monotonic() < until and not leaving():
+            if all(transport.answered(node) for node in others):
+                break
+            if any(transport.is_running(node) for node in others):
+                if any((transport.round_of(node) or 0) > self.round + 1 for node in others):
+                    break
+                until = min(until, begun + self.settings.dead_seconds)
+            else:
+                begun = time.monotonic()
+            time.sleep(0.05)
+        absent = [node for node in others if not transport.answered(node)]
+        self.log("begins", round=self.round, absent=absent)
+        transport.running = True
+
+    def catch_up(self, transport: Transport) -> None:
+        """Take a neighbour's state, and its round, if the others are far ahead: this peer was away."""
+        rounds = self._rounds_of_neighbours(transport)
+        ahead = {node: number for node, number in rounds.items() if number - self.round > self.settings.away_rounds}
+        for node in sorted(ahead, key=lambda node: (-ahead[node], node)):
+            if self.reliable:
+                raise NodeError(
+                    f"the others are in round {ahead[node] + 1} and this peer in {self.round + 1}; this algorithm "
+                    "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
+                )
+            copy = transport.pull(node)
+            if copy is not None and self._adopt(copy.frame, node):
+                transport.begin_anew()
+                return
+
+    def is_behind(self, transport: Transport) -> bool:
+        return max(self._rounds_of_neighbours(transport).values(), default=0) > self.round
+
+    def _rounds_of_neighbours(self, transport: Transport) -> dict[int, int]:
+        return {node: transport.round_of(node) or 0 for each in self.neighbours(self.round) for node in each}
+
+    def _adopt(self, frame: bytes, node: int) -> bool:
+        try:
+            sender, round, tensors = self.whole.decode(frame)
+            if sender != node or not self.round <= round <= self.experiment.rounds:
+                raise WireError(f"The state is of node {sender} in round {round}.")
+        except WireError as error:
+            self.counters.add(bad_frames=1)
+            self.log("pull failed", node=node, reason=str(error))
+            return False
+        self.log("caught up", node=node, from_round=self.round, to_round=round, bytes=len(frame))
+        self.restore(tensors, round)
+        return True
+
+    def drain(self, transport: Transport, leaving: Callable[[], bool]) -> None:
+        """Stay until the neighbours are done too: they may still need this one."""
+        transport.begin(self.round)
+        near = {node for each in self.neighbours(max(0, self.round - 1)) for node in each}
+        until = time.monotonic() + self.settings.deadline_seconds
+        while time.monotonic() < until and not leaving():
+            if all(not transport.alive(n) or (transport.round_of(n) or 0) >= self.experiment.rounds for n in near):
+                return
+            time.sleep(0.05)
+
+    # What is kept.
+
+    def tensors(self) -> dict[str, Tensor]:
+        """A copy of the node's whole state, without what it knows of others: they can tell it again. Transports read it
+        while the next steps are taken, some of them in place."""
+        width = self.block.models().shape[-1]
+        sums = {
+            name: self.listener.sums(self.me).get(name, torch.zeros(1, width if spec.width is None else spec.width))
+            for name, spec in self.experiment.algorithm.parts.items()
+            if spec.cumulative
+        }
+        state = {name: tensor.clone() for name, tensor in tensors_of(self.block.state)}
+        return {**state, "buffers": self.block.buffers.clone(), **{SUMS + name: t for name, t in sums.items()}}
+
+    def restore(self, tensors: dict[str, Tensor], round: int) -> None:
+        """Go on from a state by the end of so many rounds; whatever it was told before, everyone is told anew."""
+        self.block.state = map_tensors(self.block.state, lambda name, _: tensors[name])
+        self.block.buffers = tensors["buffers"].clone()
+        sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}
+        self.listener.start_at(self.me, round - 1, sums)
+        self.speaker = Speaker(self._plain, anew=True)
+        self._said.clear()
+        self.round = round
+        self._shared = round, self.tensors()
+
+    def digest(self) -> str:
+        """The sha256 of the model's numbers, as little-endian float32."""
+        return model_digest(self.block.models()[0])
+
+
+def model_digest(model: Tensor) -> str:
+    return hashlib.sha256(model.to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()

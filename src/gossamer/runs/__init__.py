@@ -1,0 +1,1 @@
+"""A run: a directory that keeps what came of an experiment."""

@@ -1,0 +1,1 @@
+"""The simulator: every node of an experiment on this machine."""

@@ -1,0 +1,49 @@
+"""An experiment with what it is run on: all of it follows from the experiment, so every process can have its own."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from gossamer.core import Samples, Task
+from gossamer.data import Supervised
+from gossamer.experiments.experiment import Experiment
+from gossamer.simulator.allocator import give_back_libraries, trim_heap
+from gossamer.simulator.evaluation import EvaluationShard, evaluation_shards
+
+
+class PreparedExperiment(NamedTuple):
+    """An experiment that can run."""
+
+    experiment: Experiment  # prepared
+    task: Task
+    shards: Sequence[Samples]  # of each node
+    pieces: Sequence[EvaluationShard]  # of tests
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "PreparedExperiment":
+        give_back_libraries()
+        task = experiment.load_task()
+        trim_heap()  # to read data takes more than it leaves
+        experiment = experiment.prepared(task)
+        return cls(experiment, task, experiment.shards(task), evaluation_shards(experiment, task))
+
+    def fingerprint(self) -> str:
+        """Differs if another process found other data, other weights or other shards."""
+        digest = hashlib.sha256()
+        for array in self._arrays():
+            digest.update(f"{array.dtype} {array.shape} ".encode())
+            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return digest.hexdigest()
+
+    def _arrays(self) -> Iterator[np.ndarray]:
+        task = self.task
+        yield np.array([task.num_samples, task.num_test_samples, *task.layer_sizes])
+        yield task.initial_model(self.experiment.seed).numpy()
+        yield from self.shards
+        yield from (found for found in (task.labels, task.clients) if found is not None)
+        for data in (task.train, task.test) if isinstance(task, Supervised) else ():
+            if isinstance(data, tuple):  # of another kind of data set, sizes and labels must do
+                yield from (tensor.numpy() for tensor in data if isinstance(tensor, Tensor))

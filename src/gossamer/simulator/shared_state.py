@@ -1,0 +1,75 @@
+"""The board: memory that all blocks of a simulation see, in whatever process they run."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gossamer import wire
+from gossamer.core import Algorithm, Message, Part, State, Task
+from gossamer.core.state import map_tensors, tensors_of
+from gossamer.experiments.experiment import Experiment
+from gossamer.simulator.resync_ledger import ResyncLedger
+from gossamer.simulator.shared_memory import Memory
+
+
+@dataclass
+class SharedState:
+    """Memory that all blocks see: the messages of the round, and what is reported of each node."""
+
+    messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n;
+    # of a running part the sum of all so far
+    state: State  # (n, ...): where blocks keep theirs
+    buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
+    models: Tensor  # (n, D), as of the last evaluation; a part of the state, if that is what the models are
+    losses: Tensor  # (n,) training loss of the round
+    num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
+    full_bytes: Tensor  # (n,): one message of full sharing
+    reference_bytes: Tensor  # (n, number of encodings to compare with)
+    mean: Tensor  # (D + K,): the mean of all nodes' models and of their buffers, as of the last evaluation
+    scores: Tensor  # (pieces of tests, 2): test loss and metric
+    weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
+    told: ResyncLedger | None  # who has been told what, if messages can be missed
+
+    @property
+    def frame_bytes(self) -> NDArray[np.int64]:
+        """(n,): the length of each node's frame of this round."""
+        lengths: NDArray[np.int64] = wire.Codec.frame_bytes + self.num_bytes.sum((1, 2)).numpy()
+        return lengths
+
+    @classmethod
+    def of(cls, experiment: Experiment, task: Task, num_pieces: int, large: Memory, small: Memory) -> "SharedState":
+        """The board before the first round, or as another process has it; what grows with the model is `large`."""
+        n, d = experiment.nodes, sum(task.layer_sizes)
+        num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
+        algorithm = experiment.optimizer.wrap(experiment.algorithm)
+        one = algorithm.init(task.initial_model(experiment.seed)[None].clone())  # and every node starts there
+        state = map_tensors(one, lambda _, row: large.rows(n, row))
+        messages = {}
+        for name, spec in algorithm.parts.items():
+            width = d if spec.width is None else spec.width
+            values = large.zeros(num_rows, width, dtype=torch.float64 if spec.values == "float64" else torch.float32)
+            marked = (spec.sparse or spec.seeded or spec.same_indices_as) and not spec.cumulative
+            messages[name] = Part(values, large.zeros(num_rows, width, dtype=torch.bool) if marked else None)
+        return cls(
+            messages=messages,
+            state=state,
+            buffers=small.rows(n, task.buffers[None]),
+            models=algorithm.model(state) if _keeps_models(algorithm, one) else large.zeros(n, d),
+            losses=small.zeros(n),
+            num_bytes=small.zeros(n, len(messages), 3, dtype=torch.int64),
+            full_bytes=small.zeros(n, dtype=torch.int64),
+            reference_bytes=small.zeros(n, len(experiment.wire.compare), dtype=torch.int64),
+            mean=small.zeros(d + len(task.buffers)),
+            scores=small.zeros(num_pieces, 2, dtype=torch.float64),
+            weights=small.zeros(n, dtype=torch.float64),
+            told=ResyncLedger.of(experiment, d, small),
+        )
+
+
+def _keeps_models(algorithm: Algorithm, state: State) -> bool:
+    """Are the models themselves a part of the state?"""
+    models = algorithm.model(state)
+    return any(tensor.data_ptr() == models.data_ptr() for _, tensor in tensors_of(state))

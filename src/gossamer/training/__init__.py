@@ -1,0 +1,1 @@
+"""Local training: what each node does between two exchanges."""

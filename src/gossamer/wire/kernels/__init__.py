@@ -1,0 +1,1 @@
+"""The loops of the codec, compiled by numba."""

@@ -1,0 +1,426 @@
+"""The command line as a user meets it, in processes of its own where signals and exit codes matter."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+import gossamer as library
+from gossamer.algorithms.catalogue import PAPERS
+from gossamer.cli import console
+from gossamer.cli import main as cli
+from gossamer.experiments.recipes import RECIPES
+from gossamer.simulator.worker_pool import WorkerError
+from gossamer.training.block import NodeError
+
+QUICK = ["--set", "task.hidden=4"]
+
+
+def gossamer(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from gossamer.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(cli.cli, words, catch_exceptions=False)
+
+
+def without_times(result: dict) -> dict:
+    return {key: value for key, value in result.items() if key != "seconds"}
+
+
+def test_a_run_prints_one_json_object_the_same_for_the_same_seed_and_any_workers(tmp_path: Path) -> None:
+    runs = [
+        gossamer("run", "jwins-digits", "--rounds", "4", "--json", *QUICK, *more, cwd=tmp_path)
+        for more in (["--workers", "1"], ["--workers", "2"], ["--workers", "2", "--seed", "1"])
+    ]
+    results = [json.loads(run.stdout) for run in runs]
+    assert [run.stdout.count("\n") for run in runs] == [1, 1, 1]
+    assert without_times(results[0]) == without_times(results[1])
+    assert results[1]["accuracy_mean"] != results[2]["accuracy_mean"]
+    needed = "algorithm nodes rounds accuracy_mean accuracy_min accuracy_max bytes_total bytes_values bytes_metadata"
+    for key in [*needed.split(), "bytes_share_of_full", "seconds", "seed"]:
+        assert key in results[0], key
+    assert results[0]["bytes_total"] == results[0]["bytes_values"] + results[0]["bytes_metadata"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "jwins-digits",
+        "jwins-digits-2",
+        "jwins-digits-3",
+    ]
+    kept = sorted(path.name for path in (tmp_path / "runs" / "jwins-digits").iterdir())
+    assert kept == ["checkpoint.safetensors", "experiment.toml", "metrics.jsonl", "report.html", "result.json"]
+
+
+MISTAKES = {
+    "run nothing": "nothing is neither a file nor a recipe; the recipes are dpsgd-digits",
+    "run jwins-digits --set algorithm.budget=2": "algorithm.budget must be over 0 and at most 1",
+    "run jwins-digits --rounds 0": "rounds must be at least 1, 0 was given",
+    "run jwins-digits --set topology.name=directed-ring": "jwins needs a symmetric graph and directed-ring is directed",
+    "run jwins-digits --set nodes=5 --set topology.degree=3": "degree * nodes must be even",
+    "run jwins-digits --set nodes=5000 --set topology=ring": "5000 nodes cannot share 1437 samples",
+    "run jwins-digits --out there": "there exists already; name another directory, or continue it with gossamer resume",
+    "demo --out there": "there exists already",
+    "resume there": "there is not a run: it has no experiment.toml",
+    "resume nowhere": "nowhere is not a run",
+    "report nowhere": "nowhere is not a run",
+    "run broken.toml": "broken.toml is not a TOML file",
+    "run binary.toml": "binary.toml cannot be read",
+    "init broken.toml": "broken.toml exists already",
+    "init no/where.toml": "no/where.toml cannot be written: No such file or directory",
+    "list things": "'things' is not one of 'algorithms'",
+    "run jwins-digits --workers 0": "0 is not in the range",
+    "run jwins-digits --set topology={name='edge-list',path='none.edges'}": "none.edges",
+    "run jwins-digits --out /proc/nope": "/proc/nope cannot be made: No such file or directory; name another directory",
+    "run jwins-digits --out broken.toml/run": "broken.toml/run cannot be made: Not a directory; name another directory",
+    f"run jwins-digits --out {'a' * 300}": "cannot be made: File name too long; name another directory",
+    "demo --out broken.toml/demo": "cannot be made: Not a directory; name another directory",
+    "run jwins-digits --set name=../up": "name must be 1 to 100 letters, digits",
+    f"run jwins-digits --set nodes={10**24}": f"{10**24} nodes cannot share 1437 samples",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").mkdir()
+    Path("broken.toml").write_text("nodes = = 3")
+    Path("binary.toml").write_bytes(b"\xff\xfe\x00")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(sys, "argv", ["gossamer", *words.split()])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    said = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert MISTAKES[words] in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_metrics(tmp_path: Path) -> None:
+    words = ["run", "dpsgd-digits", "--set", "optimizer.learning_rate=1e30", "--out", "run", "--workers", "2"]
+    done = gossamer(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "node" in done.stderr
+    assert "became nan in round" in done.stderr or "became inf in round" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def said_by_main(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple:
+    """The exit code of the program in this process, and what it wrote to standard error."""
+    monkeypatch.setattr(sys, "argv", ["gossamer", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (NodeError("no graph in round 7"), 1, "gossamer: no graph in round 7\n"),
+        (WorkerError("a worker died"), 1, "gossamer: a worker died\n"),
+        (OSError(None, "No space left", "run/metrics"), 1, "gossamer: run/metrics: No space left\n"),
+        (
+            KeyboardInterrupt(),
+            130,
+            "\ngossamer: stopped; a run that had begun can be continued with: gossamer resume RUN\n",
+        ),
+    ],
+)
+def test_what_stops_a_run_is_one_sentence(
+    error: BaseException,
+    code: int,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gossamer.runs.run.simulate", stop)
+    assert said_by_main(["run", "jwins-digits"], monkeypatch, capsys) == (code, sentence)
+
+
+def test_a_file_without_a_section_has_the_default_one_to_change(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('name = "mine"\nrounds = 1')
+    done = gossamer("run", "mine.toml", "--set", "task.hidden=2", "--set", "topology.degree=2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "runs" / "mine" / "experiment.toml").read_text()
+    assert "hidden = 2" in written
+    assert "degree = 2" in written
+
+
+@pytest.mark.parametrize("words", [["list"], ["run", "dpsgd-digits", "--rounds", "1", "--json"]])
+def test_a_reader_that_leaves_early_is_no_error(words: list[str], tmp_path: Path) -> None:
+    process = start(*words, cwd=tmp_path)
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 0
+    assert "Broken" not in errors
+    assert "Traceback" not in errors
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from gossamer.cli.main import main; main()", *words]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for_rounds(metrics: Path, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+LONG = ["run", "jwins-digits", "--rounds", "120", "--workers", "2", "--out", "run", *QUICK, "--set", "strategy=rows"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("undisturbed")
+    assert gossamer(*LONG, cwd=directory).returncode == 0
+    return directory / "run"
+
+
+def same_run(a: Path, b: Path) -> bool:
+    results = [json.loads((run / "result.json").read_text()) for run in (a, b)]
+    lines = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (a, b)]
+    rounds = [[without_times(metrics) for metrics in each] for each in lines]
+    states = [(run / "checkpoint.safetensors").read_bytes() for run in (a, b)]
+    return without_times(results[0]) == without_times(results[1]) and rounds[0] == rounds[1] and states[0] == states[1]
+
+
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGINT), (os.killpg, signal.SIGTERM)],  # killpg: as a terminal does
+)
+def test_a_signal_saves_and_says_how_to_resume_to_the_same_result(
+    send: Callable, number: int, tmp_path: Path, undisturbed: Path
+) -> None:
+    process = start(*LONG, cwd=tmp_path)
+    wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 5)
+    send(process.pid, number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "continue with: gossamer resume run" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "run" / "result.json").exists()
+    resumed = gossamer("resume", "run", "--workers", "1", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert same_run(tmp_path / "run", undisturbed)
+
+
+def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_result(tmp_path: Path, undisturbed: Path) -> None:
+    process = start(*LONG, "--checkpoint-every", "7", cwd=tmp_path)
+    wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 9)
+    process.kill()
+    process.communicate()
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 1')  # it died while it wrote
+    assert gossamer("resume", "run", cwd=tmp_path).returncode == 0
+    assert same_run(tmp_path / "run", undisturbed)
+
+
+def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
+    process = start(*LONG, cwd=tmp_path)
+    wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 2)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_worker_that_dies_is_named_with_its_nodes_and_round(tmp_path: Path) -> None:
+    process = start(*LONG, cwd=tmp_path)
+    wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 2)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert re.search(r"a worker died in round \d+, \w+, at (nodes 8 to 15|tests \d+ of \d+) \(exit code -9\)", errors)
+    assert "Traceback" not in errors
+
+
+def test_a_changed_experiment_is_not_resumed(tmp_path: Path, undisturbed: Path) -> None:
+    process = start(*LONG, "--checkpoint-every", "5", cwd=tmp_path)
+    wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 7)
+    process.kill()
+    process.communicate()
+    experiment = tmp_path / "run" / "experiment.toml"
+    experiment.write_text(experiment.read_text().replace("learning_rate = 0.1", "learning_rate = 0.2"))
+    resumed = gossamer("resume", "run", cwd=tmp_path)
+    assert resumed.returncode == 2
+    assert "optimizer.learning_rate in run/experiment.toml changed after the checkpoint was made" in resumed.stderr
+
+
+def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path, undisturbed: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("experiment.toml", "metrics.jsonl"):
+        (run / name).write_bytes((undisturbed / name).read_bytes())
+    (run / "checkpoint.safetensors").write_bytes((undisturbed / "checkpoint.safetensors").read_bytes()[:-50])
+    resumed = gossamer("resume", "run", cwd=tmp_path)
+    assert resumed.returncode == 2
+    assert "is damaged" in resumed.stderr
+
+
+def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
+    before = {path.name: path.read_bytes() for path in undisturbed.iterdir()}
+    assert gossamer("resume", "run", cwd=undisturbed.parent).returncode == 0
+    assert {path.name: path.read_bytes() for path in undisturbed.iterdir()} == before
+
+
+def test_init_writes_an_experiment_that_runs(tmp_path: Path) -> None:
+    assert gossamer("init", cwd=tmp_path).returncode == 0
+    done = gossamer("run", "experiment.toml", "--rounds", "2", "--json", *QUICK, cwd=tmp_path)
+    assert json.loads(done.stdout)["rounds"] == 2
+
+
+def test_the_demo_shows_three_algorithms_and_writes_a_report(tmp_path: Path) -> None:
+    done = gossamer("demo", "--rounds", "3", "--seeds", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("dpsgd", "random-sampling", "jwins", "mean of 2 seeds"):
+        assert name in done.stdout
+    assert "jwins" in (tmp_path / "runs" / "demo" / "report.html").read_text()
+
+
+def test_a_report_compares_runs(undisturbed: Path, tmp_path: Path) -> None:
+    done = gossamer("report", str(undisturbed), str(undisturbed), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    for out in ("report.html", "report.html/below", "/proc/nope"):  # the first exists now
+        assert invoke("report", str(undisturbed), "--out", str(tmp_path / out)).exit_code == 2
+
+
+@dataclass(frozen=True)
+class Mine(library.Dpsgd):
+    pass
+
+
+def test_a_run_of_ones_own_class_is_reported_and_resumed_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    library.simulate(replace(RECIPES["dpsgd-digits"](), algorithm=Mine(), rounds=1), "run", workers=1)
+    assert "Mine" in invoke("report", "run").output
+    (tmp_path / "run" / "result.json").unlink()
+    code, said = said_by_main(["resume", "run"], monkeypatch, capsys)
+    assert code == 2
+    assert "own; resume it from Python with gossamer.resume(directory, experiment)" in said
+
+
+def terminal(width: int) -> Console:
+    return Console(file=StringIO(), force_terminal=True, width=width, markup=False, emoji=False, color_system=None)
+
+
+def test_results_can_be_read_on_80_columns() -> None:
+    recipes = [RECIPES[name]() for name in ("dpsgd-digits", "random-sampling-digits", "jwins-digits")]
+    runs = [library.simulate(replace(recipe, rounds=1), workers=1) for recipe in recipes]
+    for run in runs:  # as wide as figures get
+        last = run.metrics[-1]
+        last.update(accuracy_mean=1.0, accuracy_max=1.0, bytes_values=123_456_789, seconds=12345.6)
+    for again in ([], ["again"]):
+        screen = terminal(80)
+        screen.print(console.results_table(runs))
+        lines = [line.rstrip() for line in screen.file.getvalue().splitlines()]
+        assert "…" not in screen.file.getvalue()
+        names = [line.split()[0] for line in lines if "%" in line]
+        assert names == ["dpsgd", "random-sa" if again else "random-sampling", "jwins"]  # a long one may be folded
+        heads = ["algorithm", "accuracy", "range", "values", "metadata", *again, "total", "of", "full", "s"]
+        assert lines[1].split() == heads
+        runs[-1].metrics[-1]["bytes_resync"] = 123_456_789  # and now with a column more
+
+
+def test_progress_shows_the_seed_without_a_thread_that_a_fork_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(80)
+    monkeypatch.setattr(console, "console", lambda: screen)
+    before = threading.active_count()
+    with console.Progress({"random-sampling": 750, "[bold]:bug:": 1}) as progress:
+        assert threading.active_count() == before
+        on_round = progress.of("random-sampling", 300, "seed 3/5")
+        on_round({"round": 150, "accuracy_mean": 0.9, "bytes_sent": 12_300_000})
+    last = screen.file.getvalue().splitlines()[-3:]
+    assert "random-sampling" in "".join(last)
+    assert "450/750 seed 3/5  accuracy 90.0%  12.3 MB" in "".join(last)
+    assert "[bold]:bug:" in "".join(last)
+
+
+def test_brackets_and_colons_in_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    done = gossamer("run", "dpsgd-digits", "--rounds", "1", *QUICK, "--out", "[red]:bug:", cwd=tmp_path)
+    assert "kept in [red]:bug:" in done.stderr
+
+
+def test_lists_name_and_describe_everything() -> None:
+    plain, machine = invoke("list").output, json.loads(invoke("list", "--json").output)
+    for row in machine:
+        assert row["name"] in plain
+        assert row["description"]
+    assert {row["name"] for row in machine if row["kind"] == "recipes"} == set(RECIPES)
+    assert "jwins" in invoke("list", "algorithms").output
+    about = {row["name"]: row for row in machine if row["kind"] == "algorithms"}
+    assert about["jwins"]["needs"] == ["symmetric"]
+    assert about["jwins"]["memory"] == 3
+    assert about["jwins"]["sends"] == ["coefficients: chosen entries, float32"]
+    assert about["random-sampling"]["sends"] == ["x: entries drawn from a shared seed, float32"]
+    assert set(PAPERS) <= set(about)
+    assert {name for name in about if not about[name]["paper"]} == {"all-reduce", "centralized", "local-only"}
+    assert "\n\ntopologies" in "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+def test_everything_that_the_library_exports_is_there() -> None:
+    assert all(getattr(library, name) is not None for name in library.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        library.nothing  # noqa: B018
+
+
+def test_help_and_init_do_not_wait_for_torch(tmp_path: Path) -> None:
+    for words in (["--help"], ["run", "--help"], ["--version"], ["init"]):
+        program = (
+            f"import sys; sys.argv[1:] = {words}; from gossamer.cli.main import main\n"
+            "try: main()\nfinally: assert 'torch' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_ctrl_c_while_modules_are_imported_is_one_sentence(tmp_path: Path) -> None:
+    program = """
+import builtins, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has its children ignore it
+from gossamer.cli.main import main
+imported = builtins.__import__
+def interrupted(name, *rest):
+    if name == "torch":
+        signal.raise_signal(signal.SIGINT)
+    return imported(name, *rest)
+builtins.__import__ = interrupted
+sys.argv[1:] = ["list"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr.strip().startswith("gossamer: stopped; ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,119 @@
+"""The witness: what every algorithm of the contract's table computes, as digests, to the last bit.
+
+    python tests/witness/record.py                 compare this code with tests/witness/simulator.json and peers.json
+    python tests/witness/record.py --write         record them anew, when a change of results is meant
+    python tests/witness/record.py --peers [...]   the same for groups of real peers (some minutes)
+
+A change of the code that is not meant to change results leaves both files as they are. Digests hold for one version of
+torch, numpy and the processor's instruction set; bytes and models of the quadratic task have been the same on all that
+were tried.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from torch import Tensor  # noqa: E402
+
+from contract import CASES, of  # noqa: E402
+from gossamer.algorithms import Dpsgd, Jwins, Silk  # noqa: E402
+from gossamer.experiments import toml  # noqa: E402
+from gossamer.experiments.experiment import Experiment, Wire  # noqa: E402
+from gossamer.experiments.recipes import RECIPES  # noqa: E402
+from gossamer.graphs.faults import Faults  # noqa: E402
+from gossamer.simulator.simulation import Simulation  # noqa: E402
+from gossamer.training.optimizer import Optimizer  # noqa: E402
+
+Record = dict[str, Any]
+FAULTS = Faults(drop=0.2, down=((2, 2, 3),), late=((4, 1),))
+PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
+
+
+def experiments() -> Iterator[tuple[str, Experiment]]:
+    """Every case of the contract as it is, through real bytes, and with faults where it takes them; some networks."""
+    for case in CASES:
+        yield case, of(case)
+        yield f"{case}, encoded", of(case, wire=Wire(mode="encode"))
+        requires = CASES[case].algorithm.requires
+        if "reliable" not in requires:
+            faults = replace(FAULTS, late=()) if case == "scsp" else FAULTS
+            yield f"{case}, with faults", of(case, faults=faults, wire=Wire(mode="encode"))
+    digits = replace(RECIPES["jwins-digits"](), rounds=4)
+    for strategy in ("rows", "batched", "vmap"):
+        yield f"digits by {strategy}", replace(digits, strategy=strategy)
+    yield "digits, fast", replace(digits, strategy="rows", fast=True)
+    yield "digits, silk", replace(digits, algorithm=Silk())
+    yield (
+        "digits, full sharing with momentum",
+        replace(digits, algorithm=Dpsgd(), optimizer=Optimizer(0.05, momentum=0.9, weight_decay=1e-3)),
+    )
+    yield (
+        "digits, indices compared",
+        replace(digits, algorithm=Jwins(budget=0.2), wire=Wire(compare=("elias-fpzip", "six-bytes"), ledger=True)),
+    )
+
+
+def simulated(experiment: Experiment) -> Record:
+    """Models, bytes by kind over the run, and the last metrics."""
+    with Simulation(experiment, workers=1) as simulation:
+        rows = [simulation.step() for _ in range(experiment.rounds)]
+        kinds = [key for key in rows[-1] if key.startswith("bytes_")]
+        state = {name: _digest(tensor) for name, tensor in sorted(simulation.save().items())}
+        return {
+            "models": _digest(simulation.models()),
+            "state": hashlib.sha256(json.dumps(list(state.values())).encode()).hexdigest(),
+            "bytes": {key: sum(row[key] for row in rows) for key in kinds},
+            "metrics": {key: value for key, value in rows[-1].items() if key not in ("seconds", "parts", *kinds)},
+            "ledger": hashlib.sha256(json.dumps(simulation.ledger()).encode()).hexdigest(),
+        }
+
+
+def by_peers(experiment: Experiment) -> Record:
+    """Models and bytes of a group of processes."""
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "experiment.toml"
+        file.write_text(toml.dumps(experiment))
+        command = [sys.executable, "-m", "gossamer", "up", str(experiment.nodes), str(file), *PATIENT, "--json"]
+        done = subprocess.run([*command, "--out", f"{directory}/up"], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        peers = sorted(json.loads(done.stdout)["peers"], key=lambda peer: peer["node"])
+        return {"models": [peer["model_sha256"] for peer in peers], "bytes": [peer["bytes_out"] for peer in peers]}
+
+
+def _digest(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+
+
+def digest_of(records: dict[str, Record]) -> str:
+    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    if "--peers" in arguments:
+        path, found = HERE / "peers.json", {}
+        for case in CASES:
+            print(case, file=sys.stderr)
+            found[case] = by_peers(of(case, rounds=3))
+    else:
+        path, found = HERE / "simulator.json", {name: simulated(e) for name, e in experiments()}
+    if "--write" in arguments:
+        path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    kept = json.loads(path.read_text())
+    changed = sorted(name for name in kept.keys() | found.keys() if kept.get(name) != found.get(name))
+    print(f"{path.stem}: {len(found)} runs, digest {digest_of(found)}, recorded {digest_of(kept)}")
+    print("\n".join(f"differs: {name}" for name in changed))
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
