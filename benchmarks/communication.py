@@ -28,7 +28,6 @@ from typing import Any
 import pywt
 import torch
 from torch import Tensor
-from wire import elias_decode, elias_encode
 
 from gossamer import Evaluation, Experiment, Optimizer, Supervised
 from gossamer.algorithms import Jwins, jwins
@@ -42,6 +41,7 @@ from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
 from gossamer.transforms import Wavelet
 from gossamer.wire import Codec
+from wire import elias_decode, elias_encode
 
 NODES, DEGREE, LOCAL_STEPS, BATCH_SIZE = 96, 4, 3, 8
 FRACTIONS = PAPER_CUTOFF.fractions  # after each round of ours, a node-round of the papers' pipeline with each of them

@@ -12,12 +12,12 @@ import gossamer
 from gossamer import Experiment
 from gossamer.algorithms import Choco, Dpsgd, Jwins, LocalOnly, RandomSampling
 from gossamer.core import Algorithm, Round
+from gossamer.data import Digits, Supervised
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import MatrixFactorization
 from gossamer.simulator.work_plan import split
-from gossamer.tasks import Digits, Supervised
 from gossamer.training import strategies
 from gossamer.training.optimizer import Optimizer
 

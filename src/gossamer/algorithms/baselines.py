@@ -21,18 +21,11 @@ from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
 class LocalOnly(Algorithm):
     """Every node trains alone; nothing is sent."""
 
-    steps_plainly = True
     requires = frozenset[str]()
     parts = dict[str, PartSpec]()
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return {}, state

@@ -37,7 +37,6 @@ class Choco(Algorithm):
     rate: rates.Rate = "auto"  # gamma
     transform: Transform = Identity()
 
-    steps_plainly = True
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:
@@ -54,12 +53,6 @@ class Choco(Algorithm):
 
     def init(self, x0: Tensor) -> State:
         return State(x0, torch.zeros_like(x0))
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return state._replace(x=state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         q = self.compressor(self.transform.forward(state.x) - state.replica, round)

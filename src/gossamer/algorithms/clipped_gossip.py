@@ -25,7 +25,6 @@ class ClippedGossip(Algorithm):
 
     radius: float = 0.0  # tau; 0: the median of the distances to the neighbours
 
-    steps_plainly = True
     requires = frozenset({"symmetric"})
     parts = {"x": PartSpec()}
 
@@ -35,12 +34,6 @@ class ClippedGossip(Algorithm):
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return {"x": Part(state.x)}, state

@@ -22,18 +22,11 @@ from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
 class CoordinateMedian(Algorithm):
     """Full sharing with the median of every entry instead of the mean, against poison."""
 
-    steps_plainly = True
     requires = frozenset({"symmetric"})
     parts = {"x": PartSpec()}
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return {"x": Part(state.x)}, state

@@ -44,9 +44,6 @@ class D2(Algorithm):
     def init(self, x0: Tensor) -> State:
         return State(x0, x0, torch.zeros_like(x0))
 
-    def model(self, state: State) -> Tensor:
-        return state.x
-
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
         step = round.learning_rate * gradient
         return State(2 * state.x - state.before - step + state.step, state.x, step)

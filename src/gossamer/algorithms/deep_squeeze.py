@@ -56,9 +56,6 @@ class DeepSqueeze(Algorithm):
     def init(self, x0: Tensor) -> State:
         return State(x0, torch.zeros_like(x0))
 
-    def model(self, state: State) -> Tensor:
-        return state.x
-
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
         if self.at_the_end(round):
             return state

@@ -24,18 +24,11 @@ class State(NamedTuple):
 class Dpsgd(Algorithm):
     """Full sharing: average whole models with the neighbours."""
 
-    steps_plainly = True
     requires = frozenset({"symmetric"})
     parts = {"x": PartSpec()}
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return {"x": Part(state.x)}, state

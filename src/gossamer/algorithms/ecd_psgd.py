@@ -39,9 +39,6 @@ class EcdPsgd(Algorithm):
     def init(self, x0: Tensor) -> State:
         return State(x0, x0, x0 - x0)  # all start at one model, and the weights at a node sum to 1
 
-    def model(self, state: State) -> Tensor:
-        return state.x
-
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
         return state._replace(step=round.learning_rate * gradient)
 

@@ -32,9 +32,6 @@ class GradientTracking(Algorithm):
     def init(self, x0: Tensor) -> State:
         return State(x0, torch.zeros_like(x0), torch.zeros_like(x0))
 
-    def model(self, state: State) -> Tensor:
-        return state.x
-
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
         y = state.y + gradient - state.gradient
         return State(state.x - round.learning_rate * y, y, gradient)

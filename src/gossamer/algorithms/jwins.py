@@ -46,7 +46,6 @@ class Jwins(Algorithm):
     accumulate: bool = True  # False forgets the scores after every round,
     randomize: bool = True  # False always sends the mean of the cut-off law
 
-    steps_plainly = True
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:
@@ -75,12 +74,6 @@ class Jwins(Algorithm):
     def init(self, x0: Tensor) -> State:
         coefficients = self.transform.forward(x0)
         return State(x0, coefficients, coefficients)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return state._replace(x=state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return self.share(state, self.cutoff(state.x.shape[-1]).draw(round.rng))

@@ -26,7 +26,6 @@ class RandomSampling(Algorithm):
 
     budget: float = 0.37  # fraction of the parameters that is sent
 
-    steps_plainly = True
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:
@@ -42,12 +41,6 @@ class RandomSampling(Algorithm):
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return {"x": sparse_part(state.x, self.mask(round.rng, state.x.shape[-1]))}, state

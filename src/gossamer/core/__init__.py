@@ -40,10 +40,10 @@ A complete algorithm, decentralized SGD with full sharing:
         def receive(self, state, inbox, round):
             return State(inbox.sum("x"))
 
-Elsewhere: a *topology* says who sends to whom in a round and with what weight (graphs/topologies.py), a *partition* which
-node holds which samples (data/partition.py), a *task* is model, data, loss and metric (data/), a *codec* turns a message
-into bytes and back without loss (wire/), an *engine* carries messages between blocks (simulator/, peers/), and an *experiment*
-is one typed value that names all of them (experiments/).
+Elsewhere: a *topology* says who sends to whom in a round and with what weight (graphs/topologies.py), a *partition*
+which node holds which samples (data/partition.py), a *task* is model, data, loss and metric (data/), a *codec* turns a
+message into bytes and back without loss (wire/), an *engine* carries messages between blocks (simulator/, peers/), and
+an *experiment* is one typed value that names all of them (experiments/).
 """
 
 from gossamer.core.algorithm import Algorithm, Round, State

@@ -36,7 +36,6 @@ class Algorithm:
     instance to an `Experiment`.
     """
 
-    steps_plainly: ClassVar[bool] = False  # True: the state's x is the model, a step x - learning_rate * gradient
     tries_models: ClassVar[bool] = False  # True: it asks for `round.loss`, so meets data elsewhere than in gradients
 
     @property
@@ -73,12 +72,21 @@ class Algorithm:
         return self.composition.init(x0)
 
     def model(self, state: State) -> Tensor:
-        """(B, D): where gradients are taken, and what is evaluated."""
-        return self.composition.model(state)
+        """(B, D): where gradients are taken, and what is evaluated. Unless defined, the state's x."""
+        model: Tensor = self.composition.model(state) if self._is_composed else state.x
+        return model
 
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        """One step of each node on its own data; gradient is (B, D)."""
-        return self.composition.local_step(state, gradient, round)
+        """One step of each node on its own data; gradient is (B, D). Unless defined, plain SGD on the state's x."""
+        if self._is_composed:
+            return self.composition.local_step(state, gradient, round)
+        return state._replace(x=state.x - round.learning_rate * gradient)
+
+    @property
+    def takes_plain_sgd_steps(self) -> bool:
+        """Are `model` and `local_step` those of this class? Then a trainer may change the state's x in place."""
+        own = type(self).model is not Algorithm.model or type(self).local_step is not Algorithm.local_step
+        return not (own or self._is_composed)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         """What each node shares with its out-neighbours this round."""

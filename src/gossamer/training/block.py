@@ -107,10 +107,7 @@ class Block:
     def _descends(self) -> bool:
         """Are steps taken in place? That saves a pass through all gradients; with a minibatch that touches few
         parameters, nearly everything."""
-        owners = [
-            next(c for c in type(self.algorithm).__mro__ if name in vars(c)) for name in ("steps_plainly", "local_step")
-        ]
-        plainly = self.algorithm.steps_plainly and owners[0] is owners[1]  # a subclass may have steps of its own
+        plainly = self.algorithm.takes_plain_sgd_steps
         return plainly and isinstance(self.task, Supervised) and self.task.descends
 
     def _with_model_of_its_own(self, up: Tensor | None) -> State:
