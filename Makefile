@@ -1,5 +1,6 @@
 # make demo    compare three ways to share, on this machine, in under a minute
 # make test    everything that must hold
+# make docs    these pages and the Python reference as a site: site/index.html
 # make lint    style, types, and which part may import which
 # Each makes .venv first, if it is missing or older than what it is made from.
 
@@ -7,13 +8,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test docs lint format clean
 
 demo: $(VENV)/ready
 	$(BIN)/gossamer demo
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n auto --dist worksteal
+
+docs: $(VENV)/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check
@@ -35,4 +39,4 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site

@@ -3,16 +3,23 @@
 import re
 import runpy
 import shlex
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
+from markdown.extensions.toc import slugify, unique
 
+import gossamer
 from gossamer.cli.main import cli
 from gossamer.experiments.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -23,8 +30,7 @@ def blocks(page: Path, language: str) -> list[str]:
 def commands() -> list[list[str]]:
     """Every `gossamer ...` line in the documents, as words."""
     lines = [line for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [w[1:] for w in words if w and w[0].endswith("gossamer")]
+    return [shlex.split(line, comments=True)[1:] for line in lines if re.match(r"\S*gossamer ", line)]
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
@@ -67,11 +73,59 @@ def test_every_example_runs(
     assert "%" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md"], ids=lambda page: page.name)
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link into a page can point to: its headings, and the Python names that it documents."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    seen: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        unique(slugify(re.sub(r"[`*]", "", heading), "-"), seen)
+    return seen | set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_between_documents_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not link.startswith("http"):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path) if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def nav(entry: Any) -> Iterator[str]:
+    """The pages that the site's menu leads to."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for below in entry.values() if isinstance(entry, dict) else entry:
+            yield from nav(below)
+
+
+def test_the_menu_of_the_site_leads_to_every_page_once() -> None:
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(nav(SITE["nav"])) == sorted(pages)
+
+
+def test_every_public_name_stands_in_the_python_reference() -> None:
+    text = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    documented = [looked_up(name) for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
+    inside = [value for module in documented for value in vars(module).values()]
+    for name in gossamer.__all__:
+        value = getattr(gossamer, name)
+        assert any(value is other for other in [*documented, *inside]), name
+
+
+def looked_up(path: str) -> Any:
+    """What a name such as gossamer.core.Part stands for; AttributeError if there is none."""
+    try:
+        return import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(looked_up(module), name)
 
 
 def test_files_and_recipes_that_the_readme_names_exist() -> None:
