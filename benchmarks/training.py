@@ -380,7 +380,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     np.random.seed(0)
-    wire.warm()
+    wire.precompile()
     digits = Digits().load()
     for rows in (
         gn_lenet(options.quick, repeat),

@@ -32,8 +32,7 @@ import torch
 from gossamer.algorithms.cutoff import PAPER_CUTOFF
 from gossamer.core import Part, PartSpec, Quantized, row_of, sparse_part
 from gossamer.simulator.work_plan import BLOCK_BYTES
-from gossamer.wire import Codec, indices
-from gossamer.wire import precompile as warm
+from gossamer.wire import Codec, indices, precompile
 from gossamer.wire.kernels.bits import PADDING, positions_of
 
 SNAPSHOTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "snapshots"
@@ -158,10 +157,10 @@ def best_seconds(works: dict[str, Callable[[], Any] | None], budget: float) -> d
     return best
 
 
-def measure(case: str, kept: float, index_coding: Any, part: Part, spec: PartSpec, budget: float) -> dict[str, Any]:
+def measure(case: str, kept: float, part: Part, spec: PartSpec, budget: float) -> dict[str, Any]:
     assert part.sent is not None
     width = part.values.shape[1]
-    codec = Codec({"x": spec}, width, seed=0, index_coding=index_coding)
+    codec = Codec({"x": spec}, width, seed=0)
     message = {"x": part}
     num_rows = max(1, BLOCK_BYTES // (4 * width))
     block = {"x": rows_of(part, [0] * num_rows)}
@@ -171,14 +170,13 @@ def measure(case: str, kept: float, index_coding: Any, part: Part, spec: PartSpe
     given = codec._rows(message)["x"]
     assert given.marks is not None
     marks, coding, numbers = given.marks[0], given.part, part.values[0].numpy()
-    by_range = index_coding == "range"
-    plan = indices.plan(marks, by_range)
+    plan = indices.plan(marks)
     num_sent, whole = plan.num_sent, plan.num_sent == width
     positions = None if whole else positions_of(plan.words, num_sent)
     out = np.zeros(len(frame) + 4 * width + PADDING, np.uint8)
 
     def write_indices() -> int:
-        return indices.write(indices.plan(marks, by_range), width, out, 0)[1]
+        return indices.write(indices.plan(marks), width, out, 0)[1]
 
     def write_values() -> int:
         return coding.values.write(coding.values.plan(given.values, 0, plan.words, num_sent), positions, out, end)
@@ -203,7 +201,6 @@ def measure(case: str, kept: float, index_coding: Any, part: Part, spec: PartSpe
     return {
         "case": case,
         "kept": kept,
-        "index_coding": index_coding,
         "index_bits": round(8 * int(sizes.indices[0]) / num_sent, 4),
         "value_bits": round(8 * int(sizes.values[0]) / num_sent, 4),
         "encode_indices_per_second": round(num_sent / seconds["write_indices"]),
@@ -230,7 +227,6 @@ def round_of_jwins(case: str, values: np.ndarray, scores: np.ndarray, budget: fl
     return {
         "case": f"{case}, a round of JWINS",
         "kept": round(float(masks.mean()), 3),
-        "index_coding": "auto",
         "index_bits": round(8 * int(sizes.indices.sum()) / num_sent, 4),
         "value_bits": round(8 * int(sizes.values.sum()) / num_sent, 4),
         "encode_indices_per_second": None,
@@ -251,9 +247,8 @@ def run(snapshots: list[Path], sizes: list[int], budget: float) -> Iterator[dict
         for kept in KEPT if values.size < 2_000_000 else (0.1, 0.37):
             mask = largest(scores, kept)
             part = sparse_part(torch.from_numpy(values)[None], torch.from_numpy(mask)[None])
-            for coding in ("auto", "range") if kept < 1 else ("auto",):
-                yield measure(case, kept, coding, part, float32, budget)
-            yield measure(f"{case} int8", kept, "auto", quantized(values, mask), int8, budget)
+            yield measure(case, kept, part, float32, budget)
+            yield measure(f"{case} int8", kept, quantized(values, mask), int8, budget)
         if not case.startswith(MADE_UP):
             yield round_of_jwins(case, values, scores, budget)
 
@@ -269,7 +264,7 @@ def main() -> None:
         if not zipfile.is_zipfile(path) or not {"w.npy", "V.npy"} <= {*zipfile.ZipFile(path).namelist()}:
             parser.error(f"{path} is no npz file with w and V")
     torch.set_num_threads(1)
-    warm()
+    precompile()
     if reference(np.ones(2, np.bool_), np.ones(2, np.float32)) is None:
         print("fpzip is not installed: times_reference is left out (pip install fpzip)", file=sys.stderr)
     snapshots = sorted(SNAPSHOTS.glob("*.npz")) if chosen_options.snapshot is None else chosen_options.snapshot
@@ -278,12 +273,10 @@ def main() -> None:
             print(json.dumps(row), flush=True)
             continue
         if number == 0:
-            print(
-                "case                            kept coding  index  value   M indices/s        MB/s  reference sizes"
-            )
+            print("case                            kept  index  value   M indices/s        MB/s  reference sizes")
         row = {key: 0 if value is None else value for key, value in row.items()}
         print(
-            f"{row['case']:30} {row['kept']:5} {row['index_coding']:6}"
+            f"{row['case']:30} {row['kept']:5}"
             f" {row['index_bits']:6.3f} {row['value_bits']:6.2f}"
             f" {row['encode_indices_per_second'] / 1e6:6.0f}/{row['decode_indices_per_second'] / 1e6:6.0f}"
             f" {row['encode_megabytes_per_second']:5.0f}/{row['decode_megabytes_per_second']:5.0f}"

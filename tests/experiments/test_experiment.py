@@ -228,3 +228,14 @@ def test_settings_are_read_as_toml_and_bare_words_as_text() -> None:
 
 def test_a_class_of_ones_own_is_told_by_its_name() -> None:
     assert toml.write(Experiment(algorithm=Fussy()))["algorithm"] == {"name": "Fussy", "needs": "static"}
+
+
+def test_the_retired_index_coding_of_older_files_is_passed_over_unless_it_asked_for_the_range_coder():
+    document = toml.write(Experiment())
+    older = document | {"wire": document["wire"] | {"index_coding": "auto"}}
+    assert toml.read(older) == Experiment()
+    assert toml.differences(older, document) == []
+    with pytest.raises(
+        ExperimentError, match=r"wire\.index_coding: 'range' was given, and the range coder was removed"
+    ):
+        toml.read({"wire": {"index_coding": "range"}})

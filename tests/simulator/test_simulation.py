@@ -16,7 +16,7 @@ from torch import nn
 
 import gossamer
 from contract import CASES, QUADRATIC, of
-from gossamer import Digits, Dpsgd, Experiment, Jwins, Optimizer, Quadratic, RandomSampling, Steps, Supervised
+from gossamer import Dpsgd, Experiment, Jwins, Optimizer, Quadratic, RandomSampling, Steps, Supervised
 from gossamer.algorithms import LocalOnly
 from gossamer.core import Message, Part, Round
 from gossamer.core.state import settle
@@ -44,13 +44,6 @@ def assert_same_run(a: gossamer.Run, b: gossamer.Run) -> None:
 def test_a_run_through_real_bytes_is_the_run_that_counts_them(case: str) -> None:
     counted = gossamer.simulate(of(case), workers=1)
     assert_same_run(counted, gossamer.simulate(of(case, wire=Wire("encode")), workers=2))
-
-
-def test_a_run_through_bytes_of_the_range_coder_is_the_run_that_counts_them() -> None:
-    experiment = Experiment(nodes=6, rounds=2, algorithm=Jwins(), task=Digits(256))  # the cases are too small for it
-    counted = gossamer.simulate(replace(experiment, wire=Wire(index_coding="range")), workers=1)
-    assert_same_run(counted, gossamer.simulate(replace(experiment, wire=Wire("encode", "range")), workers=2))
-    assert counted.result["bytes_metadata"] < gossamer.simulate(experiment, workers=1).result["bytes_metadata"]
 
 
 @pytest.mark.parametrize("case", CASES)

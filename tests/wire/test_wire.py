@@ -108,12 +108,11 @@ specs = st.builds(
     st.lists(specs, min_size=1, max_size=3),
     st.sampled_from([1, 2, 63, 64, 65, 511, 512, 513, 1500]),
     st.sampled_from([0.0, 0.001, 0.05, 0.37, 0.9, 1.0]),
-    st.sampled_from(["auto", "range"]),
     st.integers(0, 2**32 - 1),
 )
-def test_every_message_survives_and_its_size_is_known_beforehand(parts, width, share, index_coding, seed):
+def test_every_message_survives_and_its_size_is_known_beforehand(parts, width, share, seed):
     parts = {f"part {i}": spec for i, spec in enumerate(parts)}
-    codec = Codec(parts, width, seed=11, run_id=7, index_coding=index_coding)
+    codec = Codec(parts, width, seed=11, run_id=7)
     message = {
         name: make_part(spec, spec.width or width, 2, share, seed + i, rounds(2))
         for i, (name, spec) in enumerate(parts.items())
@@ -126,26 +125,6 @@ def test_every_message_survives_and_its_size_is_known_beforehand(parts, width, s
         sender, round, found = codec.decode(frame)
         assert (sender, round) == (4 + row, 9)
         assert_same(given_row, found)
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.lists(st.sampled_from([0.01, 0.1, 0.3, 0.6, 0.95]), min_size=8, max_size=12),
-    st.sampled_from(["float32", "int8"]),
-    st.integers(0, 2**32 - 1),
-)
-def test_the_size_of_what_the_range_coder_writes_is_known_beforehand(shares, values, seed):
-    spec, width = PartSpec(sparse=True, values=values), 500 * len(shares)
-    sent = torch.from_numpy(np.random.default_rng(seed).random((2, width)) < np.repeat(shares, 500))
-    levels = sent.to(torch.int16)
-    message = {"x": Part(levels.float(), sent, Quantized(levels, torch.ones(2, 1), 0))}
-    codec = Codec({"x": spec}, width, seed=0, index_coding="range")
-    total = codec.num_bytes(message)["x"].total
-    for row in range(2):
-        given_row = row_of(message, row)
-        frame = codec.encode(given_row, 0, 0)
-        assert len(frame) == codec.frame_bytes + total[row]
-        assert_same(codec.decode(frame)[2], given_row if values == "int8" else {"x": Part(*given_row["x"][:2])})
 
 
 @settings(max_examples=60, deadline=None)

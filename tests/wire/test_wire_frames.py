@@ -14,9 +14,6 @@ from test_wire import assert_same, refused
 from gossamer.core import Part, PartSpec, Quantized, sparse_part
 from gossamer.wire import Codec, WireError
 from gossamer.wire import frame as frames
-from gossamer.wire.kernels import ranges
-from gossamer.wire.kernels.bits import pack
-from gossamer.wire.kernels.indices import write_ranged
 
 
 def _half(streams, width):
@@ -40,7 +37,6 @@ def test_messages_that_do_not_fit_the_parts_are_refused():
     refused({"x": Part(x)}, {"x": PartSpec(same_indices_as="y"), "y": PartSpec()}, "earlier")
     refused({"x": Part(x)}, {"y": PartSpec(width=3), "x": PartSpec(same_indices_as="y")}, "earlier")
     refused({"x": Part(x)}, {"x": PartSpec(width=0)}, "wide")
-    refused({"x": Part(x)}, {"x": PartSpec()}, "index_coding", index_coding="best")
     refused({"x": Part(x)}, {"x": PartSpec()}, "run_id", run_id=-1)
     with pytest.raises(ValueError, match="sender"):
         Codec({"x": PartSpec()}, 8, seed=0).encode({"x": Part(x)}, -1, 0)
@@ -126,20 +122,7 @@ def test_both_ends_must_mean_the_same_by_a_frame():
         Codec(parts | {"x": PartSpec(values="int2", bucket=3)}, 20, seed=0).schema,
     }
     assert len(schemas) == 7
-    assert Codec(parts, 20, seed=0, run_id=5, index_coding="range").schema == Codec(parts, 20, seed=0).schema
-
-
-def test_the_index_coding_is_the_sender_s_choice():
-    spec, width = PartSpec(sparse=True), 4000
-    shares = np.where(np.arange(width) // 250 % 2, 0.8, 0.2)
-    sent = torch.from_numpy(np.random.default_rng(0).random(width) < shares)[None]
-    message = {"x": sparse_part(torch.ones(1, width), sent)}
-    plain, ranged = Codec({"x": spec}, width, 0), Codec({"x": spec}, width, 0, index_coding="range")
-    sizes, frame = ranged.num_bytes(message)["x"], ranged.encode(message, 0, 0)
-    assert sizes.indices < 0.95 * plain.num_bytes(message)["x"].indices
-    assert frame[28] == 3, "that is not the range coder"
-    assert len(frame) == ranged.frame_bytes + sizes.total
-    assert_same(plain.decode(frame)[2], message)
+    assert Codec(parts, 20, seed=0, run_id=5).schema == Codec(parts, 20, seed=0).schema
 
 
 def golden():
@@ -163,25 +146,11 @@ def golden():
 
 def test_the_frames_in_the_documentation_are_what_is_written_and_read():
     text = Path(__file__).parents[2].joinpath("docs", "wire-format.md").read_text()
-    lines = text.split("## Four frames")[1].splitlines()
-    *written, ranged, start = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
+    lines = text.split("## Three frames")[1].splitlines()
+    written = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
     for frame, (codec, message) in zip(written, golden(), strict=True):
         assert codec.encode(message, sender=2, round=3) == frame
         assert_same(codec.decode(frame)[2], message)
-    codec, message = list(golden())[1]
-    sender, round, found = codec.decode(ranged)
-    assert (sender, round) == (2, 3)
-    assert_same(found, message)
-    plan = ranges.plan_range(pack(message["x"].sent[0].numpy().view(np.uint8)), 40, 5, True)
-    out = np.zeros(40, np.uint8)
-    behind = write_ranged(plan, 5, out, 0)
-    assert ranged[28 : 28 + behind] == out[:behind].tobytes()
-    assert ranged[28 + behind : -8] == written[1][33:-8], "the values are the same"
-    marks = np.array([i * i % 61 < i % 600 // 60 for i in range(6000)], np.uint8)
-    out = np.zeros(335, np.uint8)
-    assert ranges.write_range(ranges.plan_range(pack(marks), 6000, int(marks.sum()), True), out, 0) == 335
-    assert out[:25].tobytes() == start
-    assert f"{xxhash.xxh3_64_intdigest(out.tobytes()):016x}:" in lines
 
 
 def documented(lines):

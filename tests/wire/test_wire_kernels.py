@@ -2,10 +2,10 @@
 
 import numpy as np
 import wire_twins as twins
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.wire.kernels import bits, range_reader, ranges
+from gossamer.wire.kernels import bits
 from gossamer.wire.kernels import block_rice as blocks
 from gossamer.wire.kernels import elias_rice as gaps
 from gossamer.wire.kernels import index_sizes as measure
@@ -168,46 +168,3 @@ def test_index_readers_make_of_any_bytes_what_the_twins_make(data, width, count,
     assert bit == (-1 if twin is None else twin[1])
     if twin is not None:
         assert twins.to_bits(words.view(np.uint8))[:width] == twin[0]
-
-
-def long_mask():
-    random = np.random.default_rng(3)
-    return (random.random(40_000) < np.repeat(random.random(80) ** 4, 500)).astype(np.uint8)
-
-
-@few
-@given(masks())
-@example(long_mask())  # whose flags have flags, and theirs, and theirs
-def test_the_range_coder_writes_and_reads_as_its_twin(mask):
-    data, words, count = twins.range_coding(mask.tolist()), bits.pack(mask), int(mask.sum())
-    plan = ranges.plan_range(words, mask.size, count, True)
-    assert plan.num_bytes == ranges.plan_range(words, mask.size, count, False).num_bytes == len(data)
-    out = np.full(len(data) + 4, 0xA5, np.uint8)
-    assert ranges.write_range(plan, out, 2) == 2 + len(data)
-    assert out.tobytes() == b"\xa5\xa5" + data + b"\xa5\xa5"
-    found, right = range_reader.read_range(padded(data), 0, len(data), mask.size, count)
-    assert right
-    np.testing.assert_array_equal(found, words)
-    assert twins.read_range(data, mask.size, count) == mask.tolist()
-
-
-@few
-@given(masks(), st.integers(0, 4000), st.integers(0, 7), st.integers(-3, 3))
-def test_the_range_coder_makes_of_damaged_bytes_what_its_twin_makes(mask, byte, bit, more):
-    data, count = bytearray(twins.range_coding(mask.tolist())), int(mask.sum())
-    data[byte % len(data)] ^= 1 << bit
-    count = min(max(count + more, 0), mask.size)
-    twin = twins.read_range(data, mask.size, count)
-    found, right = range_reader.read_range(padded(data), 0, len(data), mask.size, count)
-    assert right == (twin is not None)
-    if right:
-        np.testing.assert_array_equal(found, bits.pack(np.array(twin, np.uint8)))
-
-
-@few
-@given(st.binary(max_size=120), st.integers(1, 4000), st.integers(0, 4000))
-def test_the_range_coder_makes_of_any_bytes_what_its_twin_makes(data, width, count):
-    count = min(count, width)
-    data = bytes([*data[:1], *(b"\1\2\3\4\5\6" * 4), *data[1:]]) if len(data) % 2 else data  # states that may be
-    twin = twins.read_range(data, width, count)
-    assert range_reader.read_range(padded(data), 0, len(data), width, count)[1] == (twin is not None)

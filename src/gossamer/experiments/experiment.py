@@ -89,7 +89,6 @@ class Wire:
     """How messages become bytes, and how they are counted."""
 
     mode: Literal["count", "encode"] = "count"  # encode: really make every message's bytes, and read them again
-    index_coding: Literal["auto", "range"] = "auto"  # range: indices a few percent shorter, for more work
     compare: tuple[Literal["elias-fpzip", "six-bytes"], ...] = ()  # count the papers' encodings too
     ledger: bool = False  # keep the bytes of every round and link in ledger.jsonl
 

@@ -14,6 +14,8 @@ from gossamer.experiments.experiment import TABLES, Experiment, ExperimentError,
 
 Document = dict[str, Any]
 
+RETIRED = {"wire.index_coding": ("auto", "the range coder was removed; leave the key out")}  # key: what it may be, why
+
 
 class UnknownNameError(ExperimentError):
     """A name that no table has: a mistake, or a class of the user's own, which only Python can give."""
@@ -81,9 +83,11 @@ def look_up(document: Document, path: str) -> Any:
 
 
 def differences(old: Document, new: Document, prefix: str = "") -> list[str]:
-    """The keys whose values differ."""
+    """The keys whose values differ, but for those that settings no longer have."""
     found = []
     for key in sorted(old.keys() | new.keys()):
+        if prefix + key in RETIRED:
+            continue
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{prefix}{key}.")
@@ -140,6 +144,7 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
     dot = f"{path}." if path else ""
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}
+    value = {key: item for key, item in value.items() if not _is_retired(dot + key, item)}
     for key in value:
         if key not in known:
             takes = f"{what} takes {', '.join(known)}" if known else f"{what} takes none"
@@ -155,6 +160,16 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
     except ValueError as error:
         first = str(error).split()[0]
         raise ExperimentError(f"{dot}{error}" if first in known else f"{path}: {error}") from error
+
+
+def _is_retired(path: str, value: Any) -> bool:
+    """Is this a key of older files that says nothing any more?"""
+    if path not in RETIRED:
+        return False
+    allowed, why = RETIRED[path]
+    if value != allowed:
+        raise ExperimentError(f"{path}: {value!r} was given, and {why}")
+    return True
 
 
 def _guess(word: str, known: Any) -> str:

@@ -92,7 +92,7 @@ def run(experiment: Experiment, place: Place, settings: Timeouts) -> dict[str, A
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
         _resume(node, place, run_id, experiment, log)
         releases = PrivacyLedger(experiment.privacy, place.out, node.round)
-        wire.warm()
+        wire.precompile()
         transport = GrpcTransport(
             me, members, credentials, settings, counters, log,
             rounds=experiment.rounds, most_bytes=node.most_bytes, check=node.check,

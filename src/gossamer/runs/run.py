@@ -203,7 +203,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     described = [f"{algorithm} ({settings(d)})" for algorithm, d in zip(algorithms, documents, strict=True)]
     for candidates in (algorithms, names):
         same = [(a, b) for a in range(len(runs)) for b in range(a) if candidates[a] == candidates[b]]
-        if all(documents[a] == documents[b] for a, b in same):
+        if not any(toml.differences(documents[a], documents[b]) for a, b in same):
             return candidates
     return described
 

@@ -32,9 +32,8 @@ REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes
 
 def codec_for(experiment: Experiment, task: Task, resync: bool = False) -> wire.Codec:
     """The codec that every node of an experiment uses, for frames or for resync frames."""
-    parts, coding = experiment.algorithm.parts, experiment.wire.index_coding
-    parts = resync_parts(parts) if resync else parts
-    return wire.Codec(parts, sum(task.layer_sizes), experiment.seed, index_coding=coding)
+    parts = experiment.algorithm.parts
+    return wire.Codec(resync_parts(parts) if resync else parts, sum(task.layer_sizes), experiment.seed)
 
 
 class Codecs:

@@ -13,16 +13,16 @@ from gossamer.simulator.block_runner import Codecs, edges_of, network_of
 from gossamer.transforms import Transform
 
 
-def warm(experiment: Experiment, task: Task) -> None:
+def precompile(experiment: Experiment, task: Task) -> None:
     """The kernels that a round of the experiment needs, and few others."""
     _average(experiment)
     if any(spec.values.startswith("int") for spec in experiment.algorithm.parts.values()):
         quantize(torch.ones(1, 2), None, bucket=0, norm=LARGEST, top=1, rng=None)
     _transform(experiment.algorithm, sum(task.layer_sizes))
     codecs = Codecs(experiment, task)
-    wire.warm(codecs.full, counted=True)
+    wire.precompile(codecs.full, counted=True)
     for codec in (codecs.messages, codecs.resync):
-        wire.warm(codec, counted=experiment.wire.mode == "count")
+        wire.precompile(codec, counted=experiment.wire.mode == "count")
 
 
 def _average(experiment: Experiment) -> None:

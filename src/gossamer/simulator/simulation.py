@@ -24,7 +24,7 @@ from gossamer.graphs.faults import Links
 from gossamer.simulator import spawned_worker as spawned
 from gossamer.simulator.block_runner import BlockRunners, network_of
 from gossamer.simulator.evaluation import num_tested, scores_of
-from gossamer.simulator.precompile import warm
+from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.resync_ledger import Resend
 from gossamer.simulator.shared_memory import Memory
@@ -179,7 +179,7 @@ class Simulation:
         return self.experiment.optimizer.wrap(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> Workers | InProcessPool:
-        warm(self.experiment, self.task)
+        precompile(self.experiment, self.task)
         if self._text is not None:
             return Workers(self._shares, spawned.spawned(self._text, self._ready, self._shares, self._memory))
         run, number = BlockRunners(self._ready, self._shares, self._board).run, self._shares.num_workers

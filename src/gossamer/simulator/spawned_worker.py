@@ -24,7 +24,7 @@ import torch
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.block_runner import BlockRunners
-from gossamer.simulator.precompile import warm
+from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.shared_memory import Memory
 from gossamer.simulator.shared_state import SharedState
@@ -124,7 +124,7 @@ def _hosts(ready: PreparedExperiment, blocks: Sequence[Sequence[range]], descrip
     with os.fdopen(descriptor, "r+b") as file:
         memory = Memory(file, is_new=False)
         board = SharedState.of(ready.experiment, ready.task, len(ready.pieces), memory, memory)
-    warm(ready.experiment, ready.task)
+    precompile(ready.experiment, ready.task)
     return BlockRunners(ready, WorkPlan(blocks, ready.pieces), board)
 
 

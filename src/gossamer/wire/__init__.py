@@ -2,7 +2,7 @@
 
 from gossamer.wire.codec import Codec, Sizes
 from gossamer.wire.frame import WireError
-from gossamer.wire.precompile import warm
+from gossamer.wire.precompile import precompile
 from gossamer.wire.reference import elias_fpzip_bytes, six_bytes
 from gossamer.wire.resync import Listener, Speaker
 
@@ -13,6 +13,6 @@ __all__ = [
     "Speaker",
     "WireError",
     "elias_fpzip_bytes",
+    "precompile",
     "six_bytes",
-    "warm",
 ]

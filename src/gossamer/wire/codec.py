@@ -1,7 +1,7 @@
 """Messages to bytes and back, without loss: the one encoder of simulation and network."""
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from gossamer.wire.quantized import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
 ByteCounts = NDArray[np.int64]
-IndexCoding = Literal["auto", "range"]
 MAX_WIDTH = 2**31 - 1
 BOOL, BYTE = np.dtype(np.bool_), np.dtype(np.uint8)
 NO_MARKS = np.empty((0, 0), np.uint8)
@@ -75,26 +74,16 @@ class Codec:
     """The messages of one run to frames and back.
 
     parts, num_parameters and seed must be the same at both ends, and are checked by every frame; run_id tells runs
-    apart. index_coding = "range" tries the adaptive range coder as well: indices are 1 to 5 % shorter for more work.
+    apart.
     """
 
     frame_bytes = frames.OVERHEAD  # what a frame has besides its parts
 
-    def __init__(
-        self,
-        parts: Mapping[str, PartSpec],
-        num_parameters: int,
-        seed: int,
-        run_id: int = 0,
-        index_coding: IndexCoding = "auto",
-    ):
-        if index_coding not in ("auto", "range"):
-            raise ValueError(f'index_coding must be "auto" or "range", {index_coding!r} was given')
+    def __init__(self, parts: Mapping[str, PartSpec], num_parameters: int, seed: int, run_id: int = 0):
         if not 0 <= run_id < 2**64:
             raise ValueError(f"run_id must be from 0 to 2^64 - 1, {run_id} was given")
         self.seed = seed
         self.run_id = run_id
-        self.index_coding = index_coding
         self._parts: dict[str, _Coding] = {}
         for name, spec in parts.items():
             self._parts[name] = _coding(name, spec, num_parameters)
@@ -191,8 +180,7 @@ class Codec:
         part, coder = given.part, given.part.values
         marks = NO_MARKS if given.marks is None else given.marks
         numbers, scales = given.values
-        by_range = part.spec.sparse and self.index_coding == "range"
-        how = (marks, part.all, part.spec.sparse, by_range, INSIDE)
+        how = (marks, part.all, part.spec.sparse, INSIDE)
         if isinstance(coder, FloatCoder):
             return Sizes(*float_sizes(numbers, coder.num_bits, *how))
         if isinstance(coder, LevelCoder):
@@ -207,7 +195,7 @@ class Codec:
         part = given.part
         mask, num_sent, index_plan = part.all, part.width, None
         if given.marks is not None and part.spec.sparse:
-            index_plan = indices.plan(given.marks[row], self.index_coding == "range")
+            index_plan = indices.plan(given.marks[row])
             mask, num_sent = index_plan.words, index_plan.num_sent
         elif given.marks is not None:
             mask = pack(given.marks[row])

@@ -1,6 +1,6 @@
 """Which entries of a row were sent, in as few bytes as the best of several coders needs.
 
-A tag says which: everything is sent, Elias-gamma, Rice (r = 0 is the bitmap), block-Rice, or the range coder.
+A tag says which: everything is sent, Elias-gamma, Rice (r = 0 is the bitmap), or block-Rice.
 """
 
 from typing import NamedTuple
@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels import indices, ranges
-from gossamer.wire.kernels.bits import Bytes, Positions, Words, positions_of
-from gossamer.wire.kernels.index_sizes import INSIDE, MAX_RICE, TAG_ALL, TAG_BLOCKS, TAG_GAMMA, TAG_RANGE, TAG_RICE
+from gossamer.wire.kernels import indices
+from gossamer.wire.kernels.bits import Bytes, Positions, Words
+from gossamer.wire.kernels.index_sizes import INSIDE, TAG_ALL
 
-CODERS = {TAG_ALL: "all", TAG_GAMMA: "gamma", TAG_BLOCKS: "blocks", TAG_RANGE: "range"} | {
-    TAG_RICE + r: f"rice{r}" for r in range(MAX_RICE + 1)
-}
 WHY = {
     indices.UNKNOWN: "Index coding {tag} is not known here.",
     indices.NO_COUNT: "A count is cut off or too long.",
@@ -32,17 +29,11 @@ class IndexPlan(NamedTuple):
     num_bytes: int  # without the tag
     words: Words  # the packed mask
     modes: Bytes  # how each block would be coded by block-Rice
-    ranged: ranges.RangePlan | None = None  # if it is by the range coder
 
 
-def plan(mask: Bytes, by_range: bool = False) -> IndexPlan:
-    """The shortest coding of a mask of zeros and ones; the range coder is tried only if asked for."""
+def plan(mask: Bytes) -> IndexPlan:
+    """The shortest coding of a mask of zeros and ones."""
     words, tag, count, num_bytes, modes = indices.plan_marks(mask, INSIDE)
-    if by_range and num_bytes > ranges.HEAD:
-        ranged = ranges.plan_range(words, mask.size, count, True)
-        ranged_bytes = indices.ranged_bytes(ranged.num_bytes, count)
-        if ranged_bytes < num_bytes:
-            return IndexPlan(TAG_RANGE, count, ranged_bytes, words, modes, ranged)
     return IndexPlan(tag, count, num_bytes, words, modes)
 
 
@@ -56,8 +47,6 @@ def write(plan: IndexPlan, width: int, out: Bytes, at: int) -> tuple[Positions |
     if plan.tag == TAG_ALL:
         out[at] = TAG_ALL
         return None, at + 1
-    if plan.ranged is not None:
-        return positions_of(plan.words, plan.num_sent), indices.write_ranged(plan.ranged, plan.num_sent, out, at)
     return indices.write_indices(plan.tag, plan.words, plan.modes, plan.num_sent, width, out, at)
 
 

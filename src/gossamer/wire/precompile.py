@@ -8,39 +8,37 @@ import torch
 
 from gossamer.core import Message, Part, PartSpec, Quantized
 from gossamer.core.rng import philox, words
-from gossamer.wire.codec import Codec, IndexCoding
+from gossamer.wire.codec import Codec
 from gossamer.wire.kernels.bits import ones_in_all, pack
 
 WIDTH = 4096
 BUCKET = 128
 INTEGERS = frozenset({"int4", "int8"})  # those of other bits take the same kernels
 EVERYTHING = INTEGERS | {"float32", "bfloat16", "float16", "float64"}
-# shares of ones along a mask: all, and those for which the shortest coders are Rice, block-Rice, and Elias-gamma or the
-# range coder
+# shares of ones along a mask: all, and those for which the shortest coders are Rice, block-Rice, and Elias-gamma
 SHARES = ((1.0,), (0.05,), (0.9, 0.3), (0.2, 0.8) * 8)
 
 
-def warm(codec: Codec | None = None, counted: bool = False) -> None:
+def precompile(codec: Codec | None = None, counted: bool = False) -> None:
     """Make every kernel ready that messages of a codec need, or of any codec; `counted`: if only their sizes are asked.
 
     Each takes memory in every process, so that a run should not load those of all.
     """
     if codec is None:
-        _warm(EVERYTHING, "auto", counted)
-        _warm(EVERYTHING, "range", counted)
+        _precompile(EVERYTHING, counted)
     else:
         integers = INTEGERS if any(kind.startswith("int") for kind in codec.value_kinds) else frozenset()
-        _warm(integers | EVERYTHING.intersection(codec.value_kinds), codec.index_coding, counted)
+        _precompile(integers | EVERYTHING.intersection(codec.value_kinds), counted)
 
 
 @cache
-def _warm(values: Iterable[str], index_coding: IndexCoding, counted: bool) -> None:
+def _precompile(values: Iterable[str], counted: bool) -> None:
     """Encode and decode a few small messages, and draw."""
     words(0, "warm", [0], [0], 1)
     ones_in_all(pack(np.ones(1, np.uint8)))  # what drawn parts need
     for indexed in (True, False):
         parts = {name: PartSpec(None, indexed, values=name, bucket=BUCKET * name.startswith("int")) for name in values}
-        codec = Codec(parts, WIDTH, seed=0, index_coding=index_coding)
+        codec = Codec(parts, WIDTH, seed=0)
         for shares in SHARES if indexed else SHARES[:1]:
             message = _message(values, shares, indexed)
             codec.num_bytes(message)

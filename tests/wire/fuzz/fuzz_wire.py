@@ -39,9 +39,7 @@ np.seterr(over="ignore")  # kernels count on whole numbers that wrap around, of 
 from gossamer.core import Part, PartSpec, Quantized  # noqa: E402
 from gossamer.core.rng import philox  # noqa: E402
 from gossamer.wire import frame as frames  # noqa: E402
-from gossamer.wire.kernels import huffman, ranges, symbols  # noqa: E402
-from gossamer.wire.kernels.bits import pack  # noqa: E402
-from gossamer.wire.kernels.indices import write_ranged  # noqa: E402
+from gossamer.wire.kernels import huffman, symbols  # noqa: E402
 
 
 def _checked(buffer, offset):
@@ -77,11 +75,6 @@ def _store_places(places, offset, few, first):
     places[offset : offset + 8] = np.frombuffer(int(few).to_bytes(8, "little"), np.uint8) + np.uint32(first)
 
 
-def _not_above(numbers, offset, number):
-    assert 0 <= offset <= numbers.size - 8, "an access outside of a table"
-    return np.uint64(np.count_nonzero(numbers[offset : offset + 8] <= number))
-
-
 def _take_bytes(numbers, offset, shift, word, out, at):
     assert 0 <= offset <= numbers.size - 64, "an access outside of a row"
     assert 0 <= at <= out.size - 64, "an access outside of a list"
@@ -102,8 +95,6 @@ INSTRUCTIONS = {
     "pack64": _pack64,
     "nonzero16": _nonzero16,
     "store_places": _store_places,
-    "not_above": _not_above,
-    "high_product": lambda a, b: np.uint64(int(a) * int(b) >> 64),
     "take_bytes": _take_bytes,
     "within": _within,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
@@ -124,8 +115,8 @@ def _drawn(streams, width):
     return streams.uniform("entries", width) < 0.5
 
 
-def _codec(width, index_coding="auto", **parts):
-    return wire.Codec(parts, width, seed=5, run_id=RUN, index_coding=index_coding)
+def _codec(width, **parts):
+    return wire.Codec(parts, width, seed=5, run_id=RUN)
 
 
 CODECS = [
@@ -135,7 +126,7 @@ CODECS = [
     _codec(60, x=PartSpec(sparse=True, values="int1")),
     _codec(70, x=PartSpec(sparse=True, values="int4", bucket=16), y=PartSpec(values="int3")),
     _codec(70, x=PartSpec(sparse=True, values="int8", bucket=16)),
-    _codec(2000, "range", x=PartSpec(sparse=True, values="bfloat16")),
+    _codec(2000, x=PartSpec(sparse=True, values="bfloat16")),
     _codec(40, x=PartSpec(sparse=True, values="float16"), u=PartSpec(width=3, sparse=True, values="float64")),
     _codec(50, x=PartSpec(sparse=True), y=PartSpec(same_indices_as="x", values="int8")),
 ]
@@ -183,7 +174,7 @@ def _part(coding, name, share, earlier):
     """A part whose numbers and entries are drawn from a stream that stays the same from version to version."""
     spec, width = coding.spec, coding.width
     words = philox(1, f"{name} {share} {spec.values} {width}").random_raw(2 * width)
-    stretch = width // 8 if width > 1000 else 75  # long ones are where the range coder is shortest
+    stretch = width // 8 if width > 1000 else 75
     local = np.where(np.arange(width) // stretch % 2, share**0.25, share**2)  # dense and sparse
     sent = torch.from_numpy(words[:width] * 2.0**-64 < local)[None]
     if spec.seeded is not None:
@@ -206,8 +197,7 @@ def _part(coding, name, share, earlier):
 
 
 def seeds():
-    """name -> input: for every codec messages in which nothing, little, much and all is sent, and one whole frame; for
-    the one that may use the range coder, also as that writes them where another one is shorter."""
+    """name -> input: for every codec messages in which nothing, little, much and all is sent, and one whole frame."""
     found = {}
     for number, codec in enumerate(CODECS):
         for share in (0.0, 0.02, 0.3, 0.5, 0.9, 1.0):
@@ -215,21 +205,8 @@ def seeds():
             frame = codec.encode(message, sender=3, round=9)
             payload = frame[frames.HEADER.size : -frames.CHECKSUM.size]
             found[f"{number}-{int(100 * share):03}"] = bytes([number, 0]) + payload
-            if codec.index_coding == "range":
-                num_index_bytes = 1 + int(codec.num_bytes(message)["x"].indices[0])
-                ranged = _ranged(message["x"].sent) + payload[num_index_bytes:]
-                found[f"{number}-{int(100 * share):03}-range"] = bytes([number, 0]) + ranged
         found[f"{number}-frame"] = bytes([number, 2]) + frame
     return found
-
-
-def _ranged(sent):
-    """Tag and indices by the range coder."""
-    marks = sent[0].numpy().view(np.uint8)
-    count = int(marks.sum())
-    plan = ranges.plan_range(pack(marks), marks.size, count, True)
-    out = np.zeros(plan.num_bytes + 16, np.uint8)
-    return out[: write_ranged(plan, count, out, 0)].tobytes()
 
 
 def mutations(data, count, seed):
@@ -275,6 +252,8 @@ def main():
     parser.add_argument("--compiled", action="store_true", help="with compiled kernels, not as plain Python")
     chosen = parser.parse_args()
     if chosen.write:
+        for path in CORPUS.glob("*.bin"):
+            path.unlink()
         for name, data in seeds().items():
             (CORPUS / f"{name}.bin").write_bytes(data)
     elif chosen.seconds:

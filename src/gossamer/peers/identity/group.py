@@ -117,7 +117,7 @@ def run_id(group: Group, experiment: Experiment) -> int:
     Where a peer's files are is its own affair, and so is what it evaluates.
     """
     document = toml.write(experiment)
-    shared = [group.run, document["task"]["name"], document["wire"]["index_coding"]]
+    shared = [group.run, document["task"]["name"]]
     text = json.dumps([*shared, {key: _without_paths(document[key]) for key in _SHARED}], sort_keys=True)
     return xxhash.xxh3_64_intdigest(text.encode())
 

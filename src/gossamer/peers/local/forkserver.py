@@ -24,7 +24,7 @@ def main(experiment: str) -> None:
     from gossamer import wire
     from gossamer.experiments import toml
 
-    wire.warm()
+    wire.precompile()
     toml.read(toml.load(Path(experiment))).load_task()  # imports what the task needs
     children: set[int] = set()
     pending = b""

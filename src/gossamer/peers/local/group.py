@@ -39,7 +39,7 @@ class LocalGroup:
         """`options` are those of `gossamer peer`. `seen` says at which address a peer finds another, if not at its
         own: behind a proxy, for one."""
         prepare(experiment, 0, None)  # refuses what cannot run before a directory is made
-        wire.warm()  # compiles once, and not in every process
+        wire.precompile()  # compiles once, and not in every process
         if os.path.exists(directory):
             raise ExperimentError(f"{directory} exists already; name another directory")
         self.experiment, self.directory, self.options = experiment, directory.absolute(), options

@@ -131,32 +131,6 @@ def _store_places(typing_context: Any, places: Any, offset: Any, few: Any, first
     return types.void(places, types.intp, types.uint64, types.uint64), generate
 
 
-def _not_above(typing_context: Any, numbers: Any, offset: Any, number: Any) -> Any:
-    """How many of 8 numbers of 16 bits from `offset` on are not above another one."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        index, eight = ir.IntType(32), ir.VectorType(ir.IntType(16), 8)
-        vector = builder.load(pointer_to(context, builder, signature.args[0], args[0], args[1], eight), align=2)
-        number = builder.trunc(args[2], ir.IntType(16))
-        number = builder.insert_element(ir.Constant(eight, ir.Undefined), number, index(0))
-        number = builder.shuffle_vector(number, number, ir.Constant(ir.VectorType(index, 8), [0] * 8))
-        bits = builder.bitcast(builder.icmp_unsigned("<=", vector, number), ir.IntType(8))
-        return builder.ctpop(builder.zext(bits, ir.IntType(64)))
-
-    return types.uint64(numbers, types.intp, types.uint64), generate
-
-
-def _high_product(typing_context: Any, a: Any, b: Any) -> Any:
-    """The upper 64 of the 128 bits of a product."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
 load64: Any = intrinsic(_load64)
 store64: Any = intrinsic(_store64)
 trailing_zeros: Any = intrinsic(_trailing_zeros)
@@ -165,8 +139,6 @@ ones_in: Any = intrinsic(_ones_in)
 pack64: Any = intrinsic(_pack64)
 nonzero16: Any = intrinsic(_nonzero16)
 store_places: Any = intrinsic(_store_places)
-not_above: Any = intrinsic(_not_above)
-high_product: Any = intrinsic(_high_product)
 
 
 @njit(cache=True)

@@ -36,7 +36,7 @@ EVENS = u64(sum((1 << WIDTHS[r]) - 1 << SHIFTS[r] for r in range(0, FIELDS, 2)))
 ODDS = u64(sum((1 << WIDTHS[r]) - 1 << SHIFTS[r] for r in range(1, FIELDS, 2)))
 TOGETHER = 8  # blocks: 8 * (2^4 - 1) fits the 7 bits of the seventh field, and the others have more room
 MAX_RICE = 24
-TAG_ALL, TAG_GAMMA, TAG_BLOCKS, TAG_RANGE, TAG_RICE = 0, 1, 2, 3, 32  # TAG_RICE + r
+TAG_ALL, TAG_GAMMA, TAG_BLOCKS, TAG_RICE = 0, 1, 2, 32  # TAG_RICE + r
 
 
 def _fields(gap: int) -> int:

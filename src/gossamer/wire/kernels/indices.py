@@ -8,18 +8,14 @@ from numpy.typing import NDArray
 
 from gossamer.wire.kernels import block_rice as blocks
 from gossamer.wire.kernels import elias_rice as gaps
-from gossamer.wire.kernels import ranges
 from gossamer.wire.kernels.bits import Bytes, Positions, Words, i64, mark, ones_in_all, pack, positions_of
 from gossamer.wire.kernels.index_sizes import (
     MAX_RICE,
     TAG_BLOCKS,
     TAG_GAMMA,
-    TAG_RANGE,
     TAG_RICE,
     plan_indices,
-    varint_bytes,
 )
-from gossamer.wire.kernels.range_reader import read_range
 
 UNKNOWN, NO_COUNT, TOO_MANY, DAMAGED = -1, -2, -3, -4  # why indices cannot be read
 
@@ -46,8 +42,7 @@ def write_varint(number: int, out: Bytes, at: int) -> int:
 def write_indices(
     tag: int, words: Words, modes: Bytes, count: int, width: int, out: Bytes, at: int
 ) -> tuple[Positions, int]:
-    """Write tag and indices, by any coder but the range coder, from byte `at` on; returns the positions and the byte
-    behind."""
+    """Write tag and indices from byte `at` on; returns the positions and the byte behind."""
     positions = positions_of(words, count)
     out[at] = tag
     at += 1
@@ -57,20 +52,6 @@ def write_indices(
     if tag == TAG_GAMMA:
         return positions, gaps.write_gamma(positions, out, at)
     return positions, gaps.write_rice(positions, tag - TAG_RICE, out, at)
-
-
-@njit(cache=True)
-def write_ranged(plan: ranges.RangePlan, count: int, out: Bytes, at: int) -> int:
-    """Write tag and indices by the range coder from byte `at` on; returns the byte behind them."""
-    out[at] = TAG_RANGE
-    at = write_varint(plan.num_bytes, out, write_varint(count, out, at + 1))
-    return ranges.write_range(plan, out, at)
-
-
-@njit(cache=True)
-def ranged_bytes(num_bytes: int, count: int) -> int:
-    """Bytes of indices by the range coder, with their counts and without the tag."""
-    return varint_bytes(count) + varint_bytes(num_bytes) + num_bytes
 
 
 @njit(cache=True)
@@ -109,15 +90,13 @@ def _read_positions(buffer: Bytes, at: int, end: int, width: int) -> tuple[Any, 
         words = np.zeros((width + 511) >> 9 << 3, np.uint64)
         bit = blocks.read_blocks(buffer, 8 * at, 8 * end, width, words)
         return (positions_of(words, ones_in_all(words)), (bit + 7) >> 3) if bit >= 0 else (nothing, DAMAGED)
-    if tag not in (TAG_GAMMA, TAG_RANGE) and not TAG_RICE <= tag <= TAG_RICE + MAX_RICE:
+    if tag != TAG_GAMMA and not TAG_RICE <= tag <= TAG_RICE + MAX_RICE:
         return nothing, UNKNOWN
     count, at = read_varint(buffer, at, end)
     if at < 0:
         return nothing, at
     if count > width:
         return nothing, TOO_MANY
-    if tag == TAG_RANGE:
-        return _read_range(buffer, at, end, width, count)
     if count > 8 * (end - at):  # an index takes a bit or more
         return nothing, DAMAGED
     positions = np.empty(count, np.int64)
@@ -126,15 +105,3 @@ def _read_positions(buffer: Bytes, at: int, end: int, width: int) -> tuple[Any, 
     else:
         bit = gaps.read_rice(buffer, 8 * at, 8 * end, width, tag - TAG_RICE, positions)
     return (positions, (bit + 7) >> 3) if bit >= 0 else (nothing, DAMAGED)
-
-
-@njit(cache=True)
-def _read_range(buffer: Bytes, at: int, end: int, width: int, count: int) -> tuple[Any, int]:
-    nothing = np.empty(0, np.int64)
-    length, at = read_varint(buffer, at, end)
-    if at < 0:
-        return nothing, at
-    if length > end - at:
-        return nothing, DAMAGED
-    words, right = read_range(buffer, at, at + length, width, count)
-    return (positions_of(words, count), at + length) if right else (nothing, DAMAGED)

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from gossamer.wire.kernels.bits import Words, all_ones, ones_in_all, pack
 from gossamer.wire.kernels.floats import plan_floats
-from gossamer.wire.kernels.indices import plan_marks, ranged_bytes
+from gossamer.wire.kernels.indices import plan_marks
 from gossamer.wire.kernels.levels import level_bytes
-from gossamer.wire.kernels.ranges import HEAD, plan_range
 
 Marks = NDArray[np.uint8]  # (B, width), 1: sent
 
@@ -22,7 +21,6 @@ def float_sizes(
     marks: Marks,
     all_sent: Words,
     indexed: bool,
-    by_range: bool,
     inside: NDArray[np.uint32],
 ) -> Any:
     """(3, B): bytes of the tags, the indices and the floats of each row.
@@ -33,7 +31,7 @@ def float_sizes(
     sizes = np.empty((3, num_rows), np.int64)
     sizes[0] = 1 + indexed
     for row in range(num_rows):
-        words, num_sent, sizes[1, row] = _indices(marks, row, width, all_sent, indexed, by_range, inside)
+        words, num_sent, sizes[1, row] = _indices(marks, row, width, all_sent, indexed, inside)
         coded_bytes, _, _, _ = plan_floats(numbers[row], words, num_bits, num_sent)
         sizes[2, row] = min(coded_bytes, num_sent * num_bits >> 3)
     return sizes
@@ -48,7 +46,6 @@ def level_sizes(
     marks: Marks,
     all_sent: Words,
     indexed: bool,
-    by_range: bool,
     inside: NDArray[np.uint32],
 ) -> Any:
     """(3, B): the same for integers and their scales; the last is -1 where something may not be right with them."""
@@ -56,7 +53,7 @@ def level_sizes(
     sizes = np.empty((3, num_rows), np.int64)
     sizes[0] = 1 + indexed + (bucket > 0)
     for row in range(num_rows):
-        words, num_sent, sizes[1, row] = _indices(marks, row, width, all_sent, indexed, by_range, inside)
+        words, num_sent, sizes[1, row] = _indices(marks, row, width, all_sent, indexed, inside)
         num_scales = (num_sent + bucket - 1) // bucket if bucket > 0 else 1
         coded_bytes = level_bytes(levels[row], words, num_bits, num_sent)
         if coded_bytes < 0 or scales.shape[1] < num_scales or not np.isfinite(scales[row, :num_scales]).all():
@@ -72,7 +69,7 @@ def level_sizes(
 
 @njit(cache=True)
 def _indices(
-    marks: Marks, row: int, width: int, all_sent: Words, indexed: bool, by_range: bool, inside: NDArray[np.uint32]
+    marks: Marks, row: int, width: int, all_sent: Words, indexed: bool, inside: NDArray[np.uint32]
 ) -> tuple[Words, int, int]:
     """The packed mask of a row, its ones, and the bytes that tell them."""
     if marks.shape[0] == 0:
@@ -81,6 +78,4 @@ def _indices(
         words = pack(marks[row])
         return words, ones_in_all(words), 0
     words, _, num_sent, num_bytes, _ = plan_marks(marks[row], inside)
-    if by_range and num_bytes > HEAD:
-        num_bytes = min(num_bytes, ranged_bytes(plan_range(words, width, num_sent, False).num_bytes, num_sent))
     return words, num_sent, num_bytes
