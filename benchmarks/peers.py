@@ -3,9 +3,9 @@
     python benchmarks/peers.py --peers 16 --megabytes 1 --rounds 60 --out runs/bench
 
 Every peer sends a message of the given size to four others in every round (SGP on a random directed graph, least
-squares with one step a round, so that next to nothing is computed). One line of JSON: rounds a second between the tenth
-and the last round, at the slowest peer; CPU seconds a round of all peers together, all threads and the kernel's share
-included, which other programs on the machine disturb less; and what travelled.
+squares with one step per round, so that next to nothing is computed). One line of JSON: rounds per second between the
+tenth and the last round, at the slowest peer; CPU seconds per round of all peers together, all threads and the kernel's
+share included, which other programs on the machine disturb less; and what travelled.
 """
 
 import argparse
@@ -16,7 +16,8 @@ from gossamer.algorithms import Sgp
 from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Evaluation, Experiment
 from gossamer.graphs.topologies import DirectedRandom
-from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.config import Timeouts
+from gossamer.peers.local.local_group import LocalGroup
 from gossamer.runs.files import read_lines
 from gossamer.training.optimizer import Optimizer
 
@@ -43,12 +44,12 @@ def main() -> None:
         optimizer=Optimizer(0.1),
         evaluation=Evaluation(every=arguments.rounds, samples=1),
     )
-    options = ["--deadline", "120", "--dead-after", "60", "--checkpoint-every", str(arguments.rounds)]
-    with LocalGroup(experiment, arguments.out, options) as fleet:
-        fleet.start()
-        fleet.wait(600 + arguments.rounds)
-        rows = [read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names]
-        results = [fleet.result(name) for name in fleet.names]
+    patient = Timeouts(deadline_seconds=120, dead_seconds=60)
+    with LocalGroup(experiment, arguments.out, patient, checkpoint_every=arguments.rounds) as peers:
+        peers.start()
+        peers.wait(600 + arguments.rounds)
+        rows = [read_lines(peers.directory_of(name) / "metrics.jsonl") for name in peers.names]
+        results = [peers.result(name) for name in peers.names]
     assert all(results), "a peer did not finish"
     seconds = max(sum(row["seconds"] for row in of[10:-1]) for of in rows)  # the last round tests the model
     cpu_seconds = sum(row["cpu_seconds"] for of in rows for row in of[10:-1])

@@ -31,7 +31,8 @@ from typing import Any
 
 from gossamer.experiments.experiment import Evaluation
 from gossamer.experiments.recipes.digits import jwins_digits
-from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.config import Timeouts
+from gossamer.peers.local.local_group import LocalGroup
 from gossamer.runs.files import read_lines
 
 DEADLINE_SECONDS, ROUND_SECONDS = 15.0, 0.2
@@ -50,13 +51,13 @@ class Watch:
     longest_stall: float = 0.0
     _since: dict[int, tuple[int, float]] = field(default_factory=dict)  # by process: its round, and since when
 
-    def look(self, fleet: LocalGroup, names: list[str]) -> None:
-        first = fleet.pids["peer-0"]
+    def look(self, peers: LocalGroup, names: list[str]) -> None:
+        first = peers.pids["peer-0"]
         for name, pid in (("peer-0", first), ("starter", _parent(first))):
             self.memory.setdefault(name, []).append(_resident_bytes(pid))
         now = time.monotonic()
         for name in names:
-            pid, round = fleet.pids[name], fleet.last_round(name).get("round", 0)
+            pid, round = peers.pids[name], peers.last_round(name).get("round", 0)
             if pid not in self._since:
                 self._since[pid] = round, now + START_SECONDS
             elif round != self._since[pid][0]:
@@ -76,15 +77,15 @@ def main() -> None:
     seconds = arguments.minutes * 60
     rounds = int(seconds / ROUND_SECONDS) * 2  # more than there is time for: they are asked to leave
     experiment = replace(jwins_digits(), nodes=arguments.peers, rounds=rounds, evaluation=Evaluation(every=50))
-    options = ["--round-seconds", str(ROUND_SECONDS), "--deadline", str(DEADLINE_SECONDS), "--dead-after", "5"]
-    with LocalGroup(experiment, arguments.out, options) as fleet:
-        fleet.start()
+    timeouts = Timeouts(deadline_seconds=DEADLINE_SECONDS, dead_seconds=5)
+    with LocalGroup(experiment, arguments.out, timeouts, round_seconds=ROUND_SECONDS) as peers:
+        peers.start()
         watch = Watch()
-        kills = _disturb(fleet, watch, seconds, arguments.every, random.Random(arguments.seed))
-        for name in fleet.running:
-            fleet.send(name, signal.SIGTERM)
-        fleet.wait(60)
-        report = {"minutes": arguments.minutes, "peers": arguments.peers, "kills": kills} | _report(fleet, watch)
+        kills = _disturb(peers, watch, seconds, arguments.every, random.Random(arguments.seed))
+        for name in peers.running:
+            peers.send(name, signal.SIGTERM)
+        peers.wait(60)
+        report = {"minutes": arguments.minutes, "peers": arguments.peers, "kills": kills} | _report(peers, watch)
     report["broken"] = _broken(report)
     (arguments.out / "soak.json").write_text(json.dumps(report, indent=2) + "\n")
     (arguments.out / "soak.md").write_text(_table(report))
@@ -92,25 +93,25 @@ def main() -> None:
     sys.exit(1 if report["broken"] else 0)
 
 
-def _disturb(fleet: LocalGroup, watch: Watch, seconds: float, every: float, rng: random.Random) -> int:
+def _disturb(peers: LocalGroup, watch: Watch, seconds: float, every: float, rng: random.Random) -> int:
     """Kill and restart until the time is over and all are back; the number of kills."""
     began = killed = time.monotonic()
     kills, down = 0, dict[str, float]()
     while time.monotonic() < began + seconds + START_SECONDS:
         time.sleep(0.25)
-        watch.look(fleet, [name for name in fleet.names if name not in down])
+        watch.look(peers, [name for name in peers.names if name not in down])
         for name in [name for name, when in down.items() if time.monotonic() > when]:
-            fleet.start(name)
+            peers.start(name)
             del down[name]
         if time.monotonic() > killed + every and time.monotonic() < began + seconds:
             killed = time.monotonic()
-            name = rng.choice([name for name in fleet.names[1:] if name not in down])
-            fleet.send(name, signal.SIGKILL)
+            name = rng.choice([name for name in peers.names[1:] if name not in down])
+            peers.send(name, signal.SIGKILL)
             down[name] = killed + rng.uniform(0.5, 8.0)
             kills += 1
-        fallen = [name for name in fleet.names if name not in down and name not in fleet.running]
+        fallen = [name for name in peers.names if name not in down and name not in peers.running]
         if fallen:
-            sys.exit(f"{', '.join(fallen)} ended by itself: {fleet.log(fallen[0])[-1:]}")
+            sys.exit(f"{', '.join(fallen)} ended by itself: {peers.log(fallen[0])[-1:]}")
     return kills
 
 
@@ -121,10 +122,10 @@ def unaccounted(rows: list[dict[str, Any]], log: list[dict[str, Any]]) -> list[l
     return [[a, b] for a, b in pairwise(rounds) if b != a + 1 and (b <= a or (a, b - 1) not in jumps)]
 
 
-def _report(fleet: LocalGroup, watch: Watch) -> dict[str, Any]:
-    rows = {name: read_lines(fleet.place(name) / "metrics.jsonl") for name in fleet.names}
-    logs = {name: fleet.log(name) for name in fleet.names}
-    lost = [[name, *pair] for name in fleet.names for pair in unaccounted(rows[name], logs[name])]
+def _report(peers: LocalGroup, watch: Watch) -> dict[str, Any]:
+    rows = {name: read_lines(peers.directory_of(name) / "metrics.jsonl") for name in peers.names}
+    logs = {name: peers.log(name) for name in peers.names}
+    lost = [[name, *pair] for name in peers.names for pair in unaccounted(rows[name], logs[name])]
     ended = [of[-1]["round"] for of in rows.values()]
     left = [[row for row in log if row["event"] == "left"][-1] for log in logs.values()]
     accuracy = [[row["accuracy"] for row in of if "accuracy" in row][-1] for of in rows.values()]

@@ -14,11 +14,14 @@ from gossamer.data.partition import Iid
 from gossamer.experiments.experiment import Evaluation, Experiment
 from gossamer.experiments.recipes.digits import jwins_digits
 from gossamer.graphs.topologies import RandomRegular
+from gossamer.peers.config import Timeouts
 from gossamer.peers.identity.group import Member
-from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.local.local_group import LocalGroup
 from gossamer.simulator.simulation import Simulation
 
 LONG = os.environ.get("GOSSAMER_TESTS") == "long"  # with full times, and what need not run at every change
+
+PATIENT = Timeouts(deadline_seconds=120, dead_seconds=60)  # nothing is missed, however busy the machine is
 
 # Flat enough at its end that a point of accuracy means something.
 DIGITS = replace(
@@ -49,16 +52,16 @@ def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def results(fleet: LocalGroup) -> list[dict[str, Any]]:
-    found = [fleet.result(name) for name in fleet.names]
-    missing = [name for name, result in zip(fleet.names, found, strict=True) if result is None]
-    assert not missing, [fleet.log(name)[-3:] for name in missing]
+def results(peers: LocalGroup) -> list[dict[str, Any]]:
+    found = [peers.result(name) for name in peers.names]
+    missing = [name for name, result in zip(peers.names, found, strict=True) if result is None]
+    assert not missing, [peers.log(name)[-3:] for name in missing]
     return [result for result in found if result is not None]
 
 
-def waits(fleet: LocalGroup) -> float:
+def waits(peers: LocalGroup) -> float:
     """The longest that any peer waited for messages in a round."""
-    rows = [row for name in fleet.names for row in lines(fleet.place(name) / "metrics.jsonl")]
+    rows = [row for name in peers.names for row in lines(peers.directory_of(name) / "metrics.jsonl")]
     return max(float(row["waited_seconds"]) for row in rows)
 
 
@@ -68,16 +71,16 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def events(fleet: LocalGroup, name: str, event: str) -> list[dict[str, Any]]:
-    return [row for row in fleet.log(name) if row["event"] == event]
+def events(peers: LocalGroup, name: str, event: str) -> list[dict[str, Any]]:
+    return [row for row in peers.log(name) if row["event"] == event]
 
 
-def check_learned(fleet: LocalGroup) -> None:
+def check_learned(peers: LocalGroup) -> None:
     """All finished, with the accuracy of an undisturbed run, to a point."""
-    found = results(fleet)
-    assert {result["rounds"] for result in found} == {fleet.experiment.rounds}
+    found = results(peers)
+    assert {result["rounds"] for result in found} == {peers.experiment.rounds}
     mean = sum(result["accuracy"] for result in found) / len(found)
-    assert mean >= undisturbed_accuracy(fleet.experiment) - 0.01
+    assert mean >= undisturbed_accuracy(peers.experiment) - 0.01
 
 
 class Links:

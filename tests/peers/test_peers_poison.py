@@ -6,36 +6,35 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import DIGITS, LONG, results
+from harness import DIGITS, LONG, PATIENT, results
 
 from gossamer.algorithms import ClippedGossip, CoordinateMedian, Dpsgd
 from gossamer.core import Algorithm
 from gossamer.graphs.topologies import RandomRegular
-from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.local.local_group import LocalGroup
 
 
 def accuracy_beside_a_poisoner(algorithm: Algorithm, directory: Path) -> float:
     """The mean of five honest peers after thirty rounds beside one that lies."""
     experiment = replace(DIGITS, rounds=30, topology=RandomRegular(degree=4), algorithm=algorithm)
-    options = ["--deadline", "120", "--dead-after", "60"]
-    with LocalGroup(experiment, directory, options) as fleet:
-        liar, place = "peer-5", fleet.place("peer-5")
+    with LocalGroup(experiment, directory, PATIENT) as peers:
+        liar, place = "peer-5", peers.directory_of("peer-5")
         command = [
             sys.executable,
             str(Path(__file__).parent / "poisoner.py"),
             "peer",
-            str(fleet.directory / "experiment.toml"),
+            str(peers.directory / "experiment.toml"),
         ]
-        command += ["--me", liar, "--peers", str(place / "peers.toml"), "--certs", str(fleet.keys)]
-        command += ["--out", str(place), *options]
+        command += ["--me", liar, "--peers", str(place / "peers.toml"), "--certs", str(peers.keys)]
+        command += ["--out", str(place), "--deadline", "120", "--dead-after", "60"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                fleet.start(*(name for name in fleet.names if name != liar))
-                fleet.wait(120)
+                peers.start(*(name for name in peers.names if name != liar))
+                peers.wait(120)
                 process.wait(60)
             finally:
                 process.kill()
-        found = results(fleet)
+        found = results(peers)
     assert all(result["missing"] == 0 for result in found), "the poison did not arrive"
     return sum(result["accuracy"] for result in found if result["name"] != liar) / 5
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import DIGITS, events, results
+from harness import DIGITS, PATIENT, events, results
 
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.local.dashboard import compare
-from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.local.local_group import LocalGroup
 from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.training.privacy import Privacy
 
@@ -17,14 +17,14 @@ MILD = Privacy(clip=1.0, noise=0.05)
 PRIVATE = replace(DIGITS, nodes=3, rounds=5, topology=Ring(), local_steps=2, privacy=MILD)
 
 
-@pytest.mark.parametrize("options", [["--seeded-noise"], []])
-def test_seeded_noise_is_the_simulators_and_that_of_real_peers_is_not(options: list[str], tmp_path: Path) -> None:
-    with LocalGroup(PRIVATE, tmp_path / "up", [*options, "--deadline", "60", "--dead-after", "30"]) as fleet:
-        fleet.start()
-        fleet.wait(120)
-        found = results(fleet)
-        assert compare(PRIVATE, {"peers": found})["verified"] == bool(options)
-        assert [len(events(fleet, name, "noise is not secret")) for name in fleet.names] == [len(options)] * 3
+@pytest.mark.parametrize("seeded", [True, False])
+def test_seeded_noise_is_the_simulators_and_that_of_real_peers_is_not(seeded: bool, tmp_path: Path) -> None:
+    with LocalGroup(PRIVATE, tmp_path / "up", PATIENT, seeded_noise=seeded) as peers:
+        peers.start()
+        peers.wait(120)
+        found = results(peers)
+        assert compare(PRIVATE, {"peers": found})["verified"] == seeded
+        assert [len(events(peers, name, "noise is not secret")) for name in peers.names] == [int(seeded)] * 3
     assert [(peer["releases"], peer["epsilon"]) for peer in found] == [(5, round(MILD.epsilon(5), 4))] * 3
 
 

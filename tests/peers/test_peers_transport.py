@@ -9,14 +9,14 @@ import torch
 
 from gossamer.core import Part, PartSpec, sparse_part
 from gossamer.peers import messages
+from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.grpc.calls import CHUNK, Envelope, Heartbeat
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import keys
 from gossamer.peers.identity.group import Group, Member
-from gossamer.peers.local.group import free_ports
+from gossamer.peers.local.local_group import free_ports
 from gossamer.peers.logs import Log
-from gossamer.peers.transport import Timeouts
 from gossamer.wire import Codec
 
 
@@ -62,7 +62,7 @@ def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:
     content = envelope.write()
     assert Envelope.read(content) == envelope
     for damaged in (b"", content[:-1], content[:10], content + b"x"):
-        with pytest.raises(ValueError, match=r"envelope|beat"):
+        with pytest.raises(ValueError, match=r"envelope|heartbeat"):
             Envelope.read(damaged)
 
 

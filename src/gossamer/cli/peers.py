@@ -1,6 +1,8 @@
 """The commands of real peers: keys, peer, up."""
 
 import json
+from collections.abc import Callable
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,23 +10,50 @@ from typing import Any
 import click
 
 from gossamer.cli.experiments import document, unused
+from gossamer.peers.config import METRICS, PeerConfig, Timeouts
 
 PATH = click.Path(path_type=Path)
 
 
-def patience(command: Any) -> Any:
-    """The options that `peer` and `up` share: how long to wait for what."""
+def timing_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that `peer` and `up` share. The command gets `timeouts`, `checkpoint_every` and `round_seconds`."""
+
+    @wraps(command)
+    def with_timeouts(deadline: float, adaptive: bool, start_deadline: float, dead_after: float, **others: Any) -> None:
+        try:
+            timeouts = Timeouts(deadline, adaptive, start_deadline, dead_after)
+        except ValueError as error:
+            from gossamer.experiments.experiment import ExperimentError
+
+            raise ExperimentError(str(error)) from None
+        command(timeouts=timeouts, **others)
+
     options = [
-        click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds a round may wait."),
+        _seconds("--deadline", Timeouts.deadline_seconds, "Seconds a round may wait for messages."),
         click.option("--adaptive", is_flag=True, help="Wait four times as long as recent rounds did, at most that."),
-        click.option("--start-deadline", type=float, default=120.0, show_default=True, help="Seconds to wait for all."),
-        click.option("--dead-after", type=float, default=5.0, show_default=True, help="Seconds without an answer."),
-        click.option("--checkpoint-every", type=click.IntRange(min=1), default=10, show_default=True, help="Rounds."),
-        click.option("--round-seconds", type=click.FloatRange(min=0), default=0.0, help="A round takes at least this."),
+        _seconds("--start-deadline", Timeouts.start_seconds, "Seconds to wait for all at the start."),
+        _seconds("--dead-after", Timeouts.dead_seconds, "Seconds without an answer after which a peer is down."),
+        click.option(
+            "--checkpoint-every",
+            type=click.IntRange(min=1),
+            default=PeerConfig.checkpoint_every,
+            show_default=True,
+            help="Rounds.",
+        ),
+        click.option(
+            "--round-seconds",
+            type=click.FloatRange(min=0),
+            default=PeerConfig.round_seconds,
+            help="A round takes at least this.",
+        ),
     ]
     for option in reversed(options):
-        command = option(command)
-    return command
+        with_timeouts = option(with_timeouts)
+    return with_timeouts
+
+
+def _seconds(name: str, default: float, meaning: str) -> Callable[..., Any]:
+    return click.option(name, type=float, default=default, show_default=True, help=meaning)
 
 
 @click.command()
@@ -49,10 +78,10 @@ def keys(directory: Path, names: tuple[str, ...], days: int, renew: bool) -> Non
 @click.option("--data", type=PATH, help="This peer's own data; by default its share of the task's.")
 @click.option("--out", type=PATH, help="Where state and results are kept; by default under runs/.")
 @click.option("--bind", help="Where to listen, host:port, if not at the address in the group's file.")
-@click.option("--metrics", default="127.0.0.1:0", show_default=True, help='Where /metrics is, host:port, or "off".')
+@click.option("--metrics", default=METRICS, show_default=True, help='Where /metrics is, host:port, or "off".')
 @click.option("--with-parent", is_flag=True, help="Leave when the process that started this one is gone.")
 @click.option("--seeded-noise", is_flag=True, help="Draw privacy's noise from the seed: for trials, it protects none.")
-@patience
+@timing_options
 def peer(
     experiment: str,
     me: str,
@@ -64,24 +93,22 @@ def peer(
     metrics: str,
     with_parent: bool,
     seeded_noise: bool,
-    deadline: float,
-    adaptive: bool,
-    start_deadline: float,
-    dead_after: float,
+    timeouts: Timeouts,
     checkpoint_every: int,
     round_seconds: float,
 ) -> None:
     """Be one peer of a group that runs EXPERIMENT, a TOML file or a recipe, over the network."""
     _need_the_extra()
     from gossamer.experiments import toml
-    from gossamer.peers.peer import Place, run
+    from gossamer.peers.peer import run_process
 
     chosen = toml.read(document(experiment))
     out = out or Path("runs") / f"{chosen.name}-{me}"
     shown = None if metrics == "off" else metrics
-    place = Place(me, peers, certs, out, data, bind, shown, checkpoint_every, round_seconds, with_parent, seeded_noise)
-    report = run(chosen, place, settings(deadline, adaptive, start_deadline, dead_after))
-    click.echo(json.dumps(report))
+    config = PeerConfig(
+        me, peers, certs, out, data, bind, shown, checkpoint_every, round_seconds, with_parent, seeded_noise
+    )
+    click.echo(json.dumps(run_process(chosen, config, timeouts)))
 
 
 @click.command()
@@ -93,7 +120,7 @@ def peer(
 @click.option("--out", type=PATH, help="A new directory for all peers; by default under runs/.")
 @click.option("--verify", is_flag=True, help="Run the simulator too, and compare models and bytes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-@patience
+@timing_options
 def up(
     number: int,
     experiment: str,
@@ -103,18 +130,16 @@ def up(
     out: Path | None,
     verify: bool,
     as_json: bool,
-    deadline: float,
-    adaptive: bool,
-    start_deadline: float,
-    dead_after: float,
+    timeouts: Timeouts,
     checkpoint_every: int,
     round_seconds: float,
 ) -> None:
     """Start NUMBER peers on this machine, with keys of their own, and watch them train EXPERIMENT, file or recipe."""
     _need_the_extra()
+    from gossamer.cli.console import console
     from gossamer.experiments import toml
     from gossamer.peers.local.dashboard import watch
-    from gossamer.peers.local.group import LocalGroup
+    from gossamer.peers.local.local_group import LocalGroup
 
     described = document(experiment) | {"nodes": number}
     for key, value in (("rounds", rounds), ("seed", seed)):
@@ -123,15 +148,13 @@ def up(
     for change in changes:
         toml.change(described, change)
     chosen = toml.read(described)
-    settings(deadline, adaptive, start_deadline, dead_after)
-    given = {
-        "--deadline": deadline, "--start-deadline": start_deadline, "--dead-after": dead_after,
-        "--checkpoint-every": checkpoint_every, "--round-seconds": round_seconds,
-    }  # fmt: skip
-    options = [word for name, value in given.items() for word in (name, str(value))] + ["--adaptive"] * adaptive
-    options += ["--seeded-noise"] * (verify and chosen.privacy.on)  # what the simulator draws
-    with LocalGroup(chosen, out or unused(Path("runs") / f"up-{chosen.name}"), options) as fleet:
-        report = watch(fleet, verify)
+    options: dict[str, Any] = {
+        "checkpoint_every": checkpoint_every,
+        "round_seconds": round_seconds,
+        "seeded_noise": verify and chosen.privacy.on,  # what the simulator draws
+    }
+    with LocalGroup(chosen, out or unused(Path("runs") / f"up-{chosen.name}"), timeouts, **options) as group:
+        report = watch(group, console(), verify)
     if as_json:
         click.echo(json.dumps(report))
     if report["failed"] or report.get("verified") is False:
@@ -145,13 +168,3 @@ def _need_the_extra() -> None:
     missing = [name for name in ("grpc", "cryptography", "prometheus_client") if find_spec(name) is None]
     if missing:
         raise ExperimentError(f"real peers need {', '.join(missing)}; install it with: pip install 'gossamer[peers]'")
-
-
-def settings(deadline: float, adaptive: bool, start_deadline: float, dead_after: float) -> Any:
-    from gossamer.experiments.experiment import ExperimentError
-    from gossamer.peers.transport import Timeouts
-
-    try:
-        return Timeouts(deadline, adaptive, start_deadline, dead_after)
-    except ValueError as error:
-        raise ExperimentError(str(error)) from None

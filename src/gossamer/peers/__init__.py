@@ -1,7 +1,7 @@
-"""Real peers: one node a process, messages over a network.
+"""Real peers: one process per node, messages over a network.
 
-A peer is a block of one row, driven like any other: `node.py` takes the rounds, a `Transport` (`transport.py`; over
-gRPC with mutual TLS in `grpc_transport.py`) carries frames, `group.py` says who belongs to the group and `keys.py`
-makes the keys by which they know each other. When nothing fails, the models are those of the
-simulator, to the last bit.
+A peer is a block of one row, driven like any other: `rounds.py` takes the rounds, a `Transport` (`transport.py`; over
+gRPC with mutual TLS in `grpc/`) carries frames, `identity/` says who belongs to the group and makes the keys by which
+they know each other, and `peer.py` puts them together. `local/` runs a group on one machine. When nothing fails, the
+models are those of the simulator, to the last bit.
 """

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 MEANINGS = {
@@ -17,9 +16,9 @@ MEANINGS = {
     "late_dropped": "messages that came too late to be used",
     "duplicates": "messages that came twice",
     "bad_frames": "arrivals that were not messages of this run",
-    "refused": "calls that were turned away: no, an unknown or an unlisted certificate",
-    "pulls_out": "whole states given to peers that had been away",
-    "pulls_in": "whole states taken from neighbours after having been away",
+    "refused": "calls that were turned away because the certificate's name is not in the group",
+    "pulls_out": "states given to peers that had been away",
+    "pulls_in": "states taken from neighbours after having been away",
     "pull_bytes_out": "their bytes",
     "pull_bytes_in": "their bytes",
     "neighbours_lost": "times that a neighbour went down",
@@ -30,53 +29,25 @@ MEANINGS = {
 }
 
 
-@dataclass
-class Totals:
-    """Since the start of the run, restarts included."""
-
-    messages_out: int = 0
-    messages_in: int = 0
-    bytes_out: int = 0
-    bytes_in: int = 0
-    bytes_resent: int = 0
-    lost_out: int = 0
-    missing: int = 0
-    late_used: int = 0
-    late_dropped: int = 0
-    duplicates: int = 0
-    bad_frames: int = 0
-    refused: int = 0
-    pulls_out: int = 0
-    pulls_in: int = 0
-    pull_bytes_out: int = 0
-    pull_bytes_in: int = 0
-    neighbours_lost: int = 0
-    neighbours_found: int = 0
-    checkpoints: int = 0
-    checkpoints_failed: int = 0
-    mass_lost: float = 0.0
-
-
 class Counters:
-    """Totals that several threads add to."""
+    """Totals that several threads add to, since the start of the run, restarts included."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._totals = Totals()
+        self._totals: dict[str, Any] = {name: 0.0 if name == "mass_lost" else 0 for name in MEANINGS}
 
     def add(self, **amounts: float) -> None:
         with self._lock:
             for name, amount in amounts.items():
-                setattr(self._totals, name, getattr(self._totals, name) + amount)
+                self._totals[name] += amount
 
     def totals(self) -> dict[str, Any]:
         with self._lock:
-            return asdict(self._totals)
+            return dict(self._totals)
 
     def restore(self, totals: dict[str, Any]) -> None:
         """Go on from what was counted before a restart."""
-        known = {f.name for f in fields(Totals)}
-        self.add(**{name: amount for name, amount in totals.items() if name in known})
+        self.add(**{name: amount for name, amount in totals.items() if name in MEANINGS})
 
 
 def serve(

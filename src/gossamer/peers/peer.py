@@ -1,4 +1,4 @@
-"""A peer as a process: a node, its transport, its directory and its signals.
+"""A peer: a node, its transport, its directory and its signals.
 
 The directory holds what a run's does: experiment.toml, metrics.jsonl, checkpoint.safetensors, and at the end
 result.json and model.safetensors. SIGTERM finishes the round, saves and leaves; SIGHUP reads the group and the keys
@@ -10,9 +10,9 @@ import os
 import signal
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,15 +21,15 @@ from safetensors.torch import save
 from gossamer import wire
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.peers import checkpoint, logs
+from gossamer.peers import checkpoint
+from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters, serve
 from gossamer.peers.data import prepare
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import group, keys
-from gossamer.peers.logs import Log
+from gossamer.peers.logs import Log, taken_over_stderr
 from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.peers.rounds import Node
-from gossamer.peers.transport import Timeouts
 from gossamer.runs import files
 from gossamer.simulator.allocator import tune_malloc
 from gossamer.training.privacy import secret, seeded
@@ -38,150 +38,154 @@ EXPIRY_WARNING_SECONDS = 3 * 86400
 
 
 @dataclass
-class Place:
-    """Where a peer finds what it needs, and leaves what it makes."""
-
-    name: str
-    peers: Path  # the group's file
-    certificates: Path
-    out: Path
-    data: Path | None = None
-    bind: str | None = None
-    metrics: str | None = "127.0.0.1:0"  # where /metrics is to be seen
-    checkpoint_every: int = 10
-    round_seconds: float = 0.0  # a round takes at least so long
-    with_parent: bool = False  # leave when the process that started this one is gone
-    seeded_noise: bool = False  # draw the noise of privacy from the seed, as a simulation does: it protects nobody
-
-
-@dataclass
 class Signals:
-    """What signals have asked for."""
+    """What a peer is asked to do while it runs: by signals, or by another thread that sets these."""
 
     leave: bool = False
-    reload: threading.Event = field(default_factory=threading.Event)
+    reload: threading.Event = field(default_factory=threading.Event)  # read the group and the keys again
 
-    def install(self) -> None:
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Follow the process's signals. Python lets only its main thread do so; in another one nothing happens."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
         def leave(number: int, frame: object) -> None:
             if self.leave:
                 raise KeyboardInterrupt
             self.leave = True
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, leave)
+        handlers: dict[int, Callable[[int, Any], None]] = {signal.SIGTERM: leave, signal.SIGINT: leave}
         if hasattr(signal, "SIGHUP"):
-            signal.signal(signal.SIGHUP, lambda number, frame: self.reload.set())
+            handlers[signal.SIGHUP] = lambda number, frame: self.reload.set()
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def run(experiment: Experiment, place: Place, settings: Timeouts) -> dict[str, Any]:
-    """Be this peer until the rounds are done or it is asked to leave; its report."""
-    torch.set_num_threads(1)  # the same bits everywhere
+def run_peer(
+    experiment: Experiment,
+    config: PeerConfig,
+    timeouts: Timeouts = Timeouts(),
+    *,
+    log: Log | None = None,
+    signals: Signals | None = None,
+) -> dict[str, Any]:
+    """Be one peer of a group in this process, until the rounds are done or it is asked to leave.
+
+    Returns the report: rounds, the sha256 of the model, the last evaluation and all counters. `config.out` holds the
+    model at the end; a peer that left goes on from its checkpoint there when it is run again. In the main thread
+    SIGTERM, Ctrl-C and SIGHUP are handled while it runs. In any other thread they are not: set `signals.leave` or
+    `signals.reload` from outside. torch computes with one thread from then on, so that the bits are the same
+    everywhere. The log is JSON lines on standard error, unless another is given. ExperimentError if the experiment,
+    the group or the keys cannot be used.
+    """
+    torch.set_num_threads(1)
+    log, signals = log or Log(peer=config.name), signals or Signals()
+    with signals.handled():
+        return _run(experiment.with_digests(), config, timeouts, log, signals)
+
+
+def run_process(experiment: Experiment, config: PeerConfig, timeouts: Timeouts) -> dict[str, Any]:
+    """`run_peer` as all that a process does: what libraries print on standard error goes into the log, too."""
     tune_malloc()
-    wishes, counters = Signals(), Counters()
-    wishes.install()
+    with taken_over_stderr(peer=config.name) as log:
+        return run_peer(experiment, config, timeouts, log=log)
+
+
+def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Log, signals: Signals) -> dict[str, Any]:
+    counters = Counters()
     with ExitStack() as at_the_end:
-        log = _take_over_log(place, counters, at_the_end)
-        experiment = experiment.with_digests()
-        members = group.load(place.peers, experiment.nodes)
-        me = members.member(place.name)
+        members = group.load(config.peers, experiment.nodes)
+        me = members.member(config.name)
         run_id = group.run_id(members, experiment)
-        credentials = keys.load(place.certificates, place.name)
-        noise = seeded if place.seeded_noise else secret
-        node = Node(prepare(experiment, me.node, place.data), me.node, run_id, settings, counters, log, noise)
-        if experiment.privacy.on and place.seeded_noise:
+        credentials = keys.load(config.certificates, config.name)
+        noise = seeded if config.seeded_noise else secret
+        node = Node(prepare(experiment, me.node, config.data), me.node, run_id, timeouts, counters, log, noise)
+        if experiment.privacy.on and config.seeded_noise:
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
-        _resume(node, place, run_id, experiment, log)
-        releases = PrivacyLedger(experiment.privacy, place.out, node.round)
+        _resume(node, config, run_id, experiment, log)
+        ledger = PrivacyLedger(experiment.privacy, config.out, node.round)
         wire.precompile()
         transport = GrpcTransport(
-            me, members, credentials, settings, counters, log,
+            me, members, credentials, timeouts, counters, log,
             rounds=experiment.rounds, most_bytes=node.most_bytes, check=node.check,
-            state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=place.bind,
+            state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
         )  # fmt: skip
-        at_the_end.callback(lambda: transport.close(time.monotonic() + settings.deadline_seconds))
-        _watch_wishes(wishes, place, transport, experiment.nodes, log)
-        if place.metrics:
-            _show_metrics(place.metrics, node, transport, at_the_end, log)
-        node.wait_for_group(transport, [n for n in members.nodes if n != me.node], lambda: wishes.leave)
-        _carry_on(node, transport, place, run_id, wishes, releases)
+        at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
+        _watch(signals, config, transport, experiment.nodes, at_the_end, log)
+        if config.metrics:
+            _serve_metrics(config.metrics, node, transport, at_the_end, log)
+        node.wait_for_group(transport, [n for n in members.nodes if n != me.node], lambda: signals.leave)
+        _run_rounds(node, transport, config, run_id, signals, ledger)
         done = node.round >= node.experiment.rounds
         if done:
-            node.drain(transport, lambda: wishes.leave)
-    report = _report(node, place, counters) | releases.report()
+            node.drain(transport, lambda: signals.leave)
+    report = _report(node, config, counters) | ledger.report()
     if done:
-        (place.out / "model.safetensors").write_bytes(save({"model": node.block.models()[0].contiguous()}))
-        files.replace(place.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
+        (config.out / "model.safetensors").write_bytes(save({"model": node.block.models()[0].contiguous()}))
+        files.replace(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
     log("done" if done else "left", **report)
     return report
 
 
-def _take_over_log(place: Place, counters: Counters, at_the_end: ExitStack) -> Log:
-    def on_line(line: str) -> None:
-        if "andshake" in line:  # TLS refuses strangers before any of our code is asked
-            counters.add(refused=1)
-            log.rate_limited("refused", reason=line)
-        else:
-            log.rate_limited("printed", text=line)
-
-    original = logs.take_over_stderr(on_line)
-    at_the_end.callback(logs.give_back_stderr, original)
-    log = Log(original, peer=place.name)
-    return log
-
-
-def _resume(node: Node, place: Place, run_id: int, experiment: Experiment, log: Log) -> None:
+def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment, log: Log) -> None:
     try:
-        place.out.mkdir(parents=True, exist_ok=True)
+        config.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ExperimentError(f"{place.out} cannot be made: {error.strerror}; name another directory") from None
-    found = checkpoint.load(place.out, run_id, node.me, node.tensors())
+        raise ExperimentError(f"{config.out} cannot be made: {error.strerror}; name another directory") from None
+    found = checkpoint.load(config.out, run_id, node.me, node.tensors())
     if found is not None:
         saved, tensors = found
         node.restore(tensors, saved.round)
         node.counters.restore(saved.totals)
         log("resumed", round=saved.round)
     else:
-        files.replace(place.out / "experiment.toml", toml.dumps(experiment).encode())
-    kept = [row for row in files.read_lines(place.out / "metrics.jsonl") if row["round"] <= node.round]
-    files.replace(place.out / "metrics.jsonl", files.lines(kept))
+        files.replace(config.out / "experiment.toml", toml.dumps(experiment).encode())
+    kept = [row for row in files.read_lines(config.out / "metrics.jsonl") if row["round"] <= node.round]
+    files.replace(config.out / "metrics.jsonl", files.lines(kept))
 
 
-def _carry_on(
-    node: Node, transport: GrpcTransport, place: Place, run_id: int, wishes: Signals, releases: PrivacyLedger
+def _run_rounds(
+    node: Node, transport: GrpcTransport, config: PeerConfig, run_id: int, signals: Signals, ledger: PrivacyLedger
 ) -> None:
     saved_at = node.round
-    while node.round < node.experiment.rounds and not wishes.leave:
+    while node.round < node.experiment.rounds and not signals.leave:
         began, cpu_began = time.monotonic(), time.process_time()
         node.catch_up(transport)
         if node.round >= node.experiment.rounds:
             break
-        releases.add()
+        ledger.add()
         metrics = node.step(transport)
         totals = node.counters.totals()
         metrics |= {name: totals[name] for name in ("bytes_out", "bytes_in", "neighbours_lost", "neighbours_found")}
         metrics["cpu_seconds"] = round(time.process_time() - cpu_began, 4)  # of all threads
-        _append(place, metrics, node.log)
-        if node.round % place.checkpoint_every == 0:
-            saved_at = _save(node, place, run_id, saved_at)
-        while time.monotonic() < began + place.round_seconds and not wishes.leave and not node.is_behind(transport):
-            time.sleep(min(0.05, place.round_seconds))
+        _append(config, metrics, node.log)
+        if node.round % config.checkpoint_every == 0:
+            saved_at = _save(node, config, run_id, saved_at)
+        while time.monotonic() < began + config.round_seconds and not signals.leave and not node.is_behind(transport):
+            time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
-        _save(node, place, run_id, saved_at)
+        _save(node, config, run_id, saved_at)
 
 
-def _append(place: Place, metrics: dict[str, Any], log: Log) -> None:
+def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:
     try:
-        files.append(place.out / "metrics.jsonl", [metrics])
+        files.append(config.out / "metrics.jsonl", [metrics])
     except (OSError, ValueError) as error:
         log("metrics not written", round=metrics["round"], reason=str(error))
 
 
-def _save(node: Node, place: Place, run_id: int, saved_at: int) -> int:
+def _save(node: Node, config: PeerConfig, run_id: int, saved_at: int) -> int:
     """Save the state; the round of the last state that is saved. A full disk does not end the training."""
     node.counters.add(checkpoints=1)
     saved = checkpoint.Saved(run_id, node.me, node.round, node.counters.totals())
     try:
-        checkpoint.save(place.out, saved, node.tensors())
+        checkpoint.save(config.out, saved, node.tensors())
     except OSError as error:
         node.counters.add(checkpoints=-1, checkpoints_failed=1)
         node.log(
@@ -193,33 +197,38 @@ def _save(node: Node, place: Place, run_id: int, saved_at: int) -> int:
     return node.round
 
 
-def _watch_wishes(wishes: Signals, place: Place, transport: GrpcTransport, nodes: int, log: Log) -> None:
-    """Threads that read the group again when asked to, and that notice when the parent is gone."""
+def _watch(
+    signals: Signals, config: PeerConfig, transport: GrpcTransport, nodes: int, at_the_end: ExitStack, log: Log
+) -> None:
+    """A thread that reads the group and the keys again when asked to, and that notices when the parent is gone."""
+    ended, parent = threading.Event(), os.getppid()
 
     def reload() -> None:
-        while True:
-            wishes.reload.wait()
-            wishes.reload.clear()
-            try:
-                credentials = keys.load(place.certificates, place.name)
-                members = group.load(place.peers, nodes)
-                members.member(place.name)
-                transport.reload(members, credentials)
-                log("reloaded", peers=len(members.members), certificate_seconds=int(keys.seconds_left(credentials)))
-            except ExperimentError as error:
-                log("not reloaded", reason=str(error), advice="the group and keys from before stay")
+        try:
+            credentials = keys.load(config.certificates, config.name)
+            members = group.load(config.peers, nodes)
+            members.member(config.name)
+            transport.reload(members, credentials)
+            log("reloaded", peers=len(members.members), certificate_seconds=int(keys.seconds_left(credentials)))
+        except ExperimentError as error:
+            log("not reloaded", reason=str(error), advice="the group and keys from before stay")
 
-    def stay_with(parent: int) -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        wishes.leave = True
+    def watch() -> None:
+        while not ended.is_set():
+            if signals.reload.wait(0.5):
+                signals.reload.clear()
+                reload()
+            if config.with_parent and os.getppid() != parent:
+                signals.leave = True
 
-    threading.Thread(target=reload, daemon=True, name="reload").start()
-    if place.with_parent:
-        threading.Thread(target=stay_with, args=(os.getppid(),), daemon=True, name="parent").start()
+    threading.Thread(target=watch, daemon=True, name="watch").start()
+    at_the_end.callback(ended.set)
+    if keys.seconds_left(transport.credentials) < EXPIRY_WARNING_SECONDS:
+        log("certificate ends soon", seconds=int(keys.seconds_left(transport.credentials)),
+            advice="renew it with gossamer keys --renew and send SIGHUP")  # fmt: skip
 
 
-def _show_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end: ExitStack, log: Log) -> None:
+def _serve_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end: ExitStack, log: Log) -> None:
     def gauges() -> dict[str, float]:
         round = node.round
         near = {n for each in node.neighbours(round) for n in each}
@@ -239,19 +248,16 @@ def _show_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end: 
         raise ExperimentError(f"{where} cannot be listened on ({error.strerror}); --metrics names another") from None
     at_the_end.callback(end)
     log("metrics", address=f"http://{host}:{port}/metrics")
-    if keys.seconds_left(transport.credentials) < EXPIRY_WARNING_SECONDS:
-        log("certificate ends soon", seconds=int(keys.seconds_left(transport.credentials)),
-            advice="renew it with gossamer keys --renew and send SIGHUP")  # fmt: skip
 
 
-def _report(node: Node, place: Place, counters: Counters) -> dict[str, Any]:
+def _report(node: Node, config: PeerConfig, counters: Counters) -> dict[str, Any]:
     measured: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        rows = files.read_lines(place.out / "metrics.jsonl")
+        rows = files.read_lines(config.out / "metrics.jsonl")
         last = next((row for row in reversed(rows) if "test_loss" in row), {})
         measured = {key: last[key] for key in (node.task.metric, "test_loss") if key in last}
     return {
-        "name": place.name,
+        "name": config.name,
         "node": node.me,
         "rounds": node.round,
         "model_sha256": node.digest(),

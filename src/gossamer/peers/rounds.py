@@ -18,11 +18,12 @@ from gossamer.core.rng import Streams
 from gossamer.core.state import map_tensors, tensors_of
 from gossamer.graphs.mixing_matrix import MixingMatrix
 from gossamer.peers import arrivals, messages
+from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
 from gossamer.peers.state_transfer import SUMS, StateTransfer
-from gossamer.peers.transport import Arrived, Payload, Timeouts, Transport
+from gossamer.peers.transport import Arrived, Payload, Transport
 from gossamer.simulator.block_runner import codec_for
 from gossamer.simulator.evaluation import chosen_test_samples
 from gossamer.training.block import Block, NodeError
@@ -272,9 +273,9 @@ class Node:
                     f"the others are in round {ahead[node] + 1} and this peer in {self.round + 1}; this algorithm "
                     "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
                 )
-            copy = transport.pull(node)
-            if copy is not None and self._adopt(copy.frame, node):
-                transport.begin_anew()
+            frame = transport.pull(node)
+            if frame is not None and self._adopt(frame, node):
+                transport.new_incarnation()
                 return
 
     def is_behind(self, transport: Transport) -> bool:

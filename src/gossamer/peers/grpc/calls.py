@@ -8,16 +8,16 @@ from typing import NamedTuple
 CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
 ENVELOPE_KEY = "delivery-bin"  # where a call tells it
 _ENVELOPE = struct.Struct("<IQI")
-_BEAT = struct.Struct("<IIBdI")
+_HEARTBEAT = struct.Struct("<IIBdI")
 
 
-class Verdicts:
-    """What Put answers, and a beat behind it."""
+class PutAnswer:
+    """The first byte of Put's answer; a heartbeat follows it."""
 
     TAKEN = b"\0"
     EARLY = b"\1"  # try again later
     STALE = b"\2"  # too late to be used
-    ANEW = b"\3"  # the receiver has begun a new life, and does not know what it was told
+    NEW_INCARNATION = b"\3"  # the receiver has begun a new incarnation, and does not know what it was told
 
 
 class Heartbeat(NamedTuple):
@@ -27,20 +27,20 @@ class Heartbeat(NamedTuple):
     settled: int  # what it sent to the other before this round has been taken, or given up
     running: bool  # or waiting for the others at the start
     clock: float  # seconds since 1970
-    life: int  # a random number, another one after a restart: what was told before is forgotten
+    incarnation: int  # a random number, another one after a restart: what was told before is forgotten
 
     def write(self) -> bytes:
-        return _BEAT.pack(*self)
+        return _HEARTBEAT.pack(*self)
 
     @classmethod
     def read(cls, content: bytes) -> "Heartbeat":
         """ValueError if it is none."""
-        if len(content) != _BEAT.size:
-            raise ValueError(f"a beat has {_BEAT.size} bytes, and {len(content)} came")
-        round, settled, running, clock, life = _BEAT.unpack(content)
+        if len(content) != _HEARTBEAT.size:
+            raise ValueError(f"a heartbeat has {_HEARTBEAT.size} bytes, and {len(content)} came")
+        round, settled, running, clock, incarnation = _HEARTBEAT.unpack(content)
         if settled > round or running > 1 or not isfinite(clock):
-            raise ValueError("a beat's rounds, flag or clock cannot be")
-        return cls(round, settled, bool(running), clock, life)
+            raise ValueError("a heartbeat's rounds, flag or clock cannot be")
+        return cls(round, settled, bool(running), clock, incarnation)
 
 
 class Envelope(NamedTuple):
@@ -48,19 +48,19 @@ class Envelope(NamedTuple):
 
     round: int
     num_bytes: int  # of the frames that follow
-    life: int  # of the receiver that it is for
-    beat: Heartbeat  # of the sender: who exchange messages need not ask each other whether they are there
+    incarnation: int  # of the receiver that it is for
+    heartbeat: Heartbeat  # of the sender: who exchange messages need not ask each other whether they are there
 
     def write(self) -> bytes:
-        return _ENVELOPE.pack(self.round, self.num_bytes, self.life) + self.beat.write()
+        return _ENVELOPE.pack(self.round, self.num_bytes, self.incarnation) + self.heartbeat.write()
 
     @classmethod
     def read(cls, content: bytes) -> "Envelope":
         """ValueError if it is none."""
         if len(content) < _ENVELOPE.size:
             raise ValueError(f"an envelope of {len(content)} bytes came")
-        round, num_bytes, life = _ENVELOPE.unpack_from(content)
-        return cls(round, num_bytes, life, Heartbeat.read(content[_ENVELOPE.size :]))
+        round, num_bytes, incarnation = _ENVELOPE.unpack_from(content)
+        return cls(round, num_bytes, incarnation, Heartbeat.read(content[_ENVELOPE.size :]))
 
 
 def pieces(content: bytes) -> Iterator[bytes]:

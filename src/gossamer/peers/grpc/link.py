@@ -14,7 +14,7 @@ class Outcome(Enum):
 
     TAKEN = "taken"
     AGAIN = "again"  # it did not get there; try again
-    ANEW = "anew"  # the receiver was restarted, and must be told more; try again at once
+    NEW_INCARNATION = "anew"  # the receiver was restarted, and must be told more; try again at once
     REFUSED = "refused"  # it will not be taken
 
 
@@ -103,7 +103,7 @@ class Link:
                 return
             if outcome is Outcome.REFUSED:
                 break
-            if outcome is Outcome.ANEW:
+            if outcome is Outcome.NEW_INCARNATION:
                 continue
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, RETRY_SECONDS)

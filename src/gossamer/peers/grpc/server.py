@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from gossamer.experiments.experiment import ExperimentError
-from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, Verdicts, pieces
+from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.mailbox import Verdict
 from gossamer.peers.identity.group import Member
 from gossamer.peers.identity.keys import Credentials
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gossamer.peers.grpc.transport import GrpcTransport
 
 HOLD_SECONDS = 5.0  # how long an early message may wait here before its sender must ask again
-CALLS_A_PEER = 4  # at once
-PULL_SECONDS = 1.0  # between two whole states for the same peer
+MAX_CALLS_PER_PEER = 4  # at once
+PULL_SECONDS = 1.0  # between two states for the same peer
 SERVER_OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.http2.max_frame_size", 1 << 20),
@@ -68,7 +68,7 @@ class Server:
             "Beat": grpc.stream_unary_rpc_method_handler(self._beat),
             "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
         }
-        num_threads = min(256, 8 + CALLS_A_PEER * len(transport.group.members))
+        num_threads = min(256, 8 + MAX_CALLS_PER_PEER * len(transport.group.members))
         self._server = grpc.server(
             ThreadPoolExecutor(num_threads, "calls"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=num_threads
         )
@@ -98,10 +98,10 @@ class Server:
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                round, num_bytes, life, beat = self._open(context)
-                self._transport.take_beat(member.node, beat, 0.0)
-                if life != self._transport.life:
-                    return Verdicts.ANEW + self._transport.beat_for(member.node).write()
+                round, num_bytes, incarnation, beat = self._open(context)
+                self._transport.take_heartbeat(member.node, beat, 0.0)
+                if incarnation != self._transport.incarnation:
+                    return PutAnswer.NEW_INCARNATION + self._transport.heartbeat_for(member.node).write()
                 frames = self._check(_assemble(requests, num_bytes), member.node, round)
             except WireError as error:
                 if not context.is_active():  # the connection broke, and the sender will try again
@@ -113,7 +113,7 @@ class Server:
                 self._refuse(context, f"{member.name} is not in the group any more")
             self._transport.liveness.sent(member.node, round)
             verdict = self._transport.mailbox.put(
-                Arrived(member.node, round, frames, life), time.monotonic() + HOLD_SECONDS
+                Arrived(member.node, round, frames, incarnation), time.monotonic() + HOLD_SECONDS
             )
             if verdict is Verdict.KEPT:
                 self._transport.counters.add(messages_in=1, bytes_in=num_bytes)
@@ -122,8 +122,8 @@ class Server:
                 self._transport.log.rate_limited("too late", neighbour=member.name, round=round)
             elif verdict is Verdict.DUPLICATE:
                 self._transport.counters.add(duplicates=1)
-            answer = {Verdict.EARLY: Verdicts.EARLY, Verdict.STALE: Verdicts.STALE}.get(verdict, Verdicts.TAKEN)
-            return answer + self._transport.beat_for(member.node).write()
+            answer = {Verdict.EARLY: PutAnswer.EARLY, Verdict.STALE: PutAnswer.STALE}.get(verdict, PutAnswer.TAKEN)
+            return answer + self._transport.heartbeat_for(member.node).write()
 
     def _open(self, context: grpc.ServicerContext) -> Envelope:
         """The envelope of a delivery, of which nothing has been read yet."""
@@ -144,8 +144,8 @@ class Server:
             except ValueError as error:
                 self._transport.counters.add(bad_frames=1)
                 _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            self._transport.take_beat(member.node, beat, 0.0)
-            return self._transport.beat_for(member.node).write()
+            self._transport.take_heartbeat(member.node, beat, 0.0)
+            return self._transport.heartbeat_for(member.node).write()
 
     def _pull(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         with self._caller(context) as member:
@@ -172,8 +172,8 @@ class Server:
         with self._lock:
             self._calls[member.node] = self._calls.get(member.node, 0) + 1
         try:
-            if self._calls[member.node] > CALLS_A_PEER:
-                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {CALLS_A_PEER} calls at once")
+            if self._calls[member.node] > MAX_CALLS_PER_PEER:
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_CALLS_PER_PEER} calls at once")
             yield member
         finally:
             with self._lock:

@@ -1,6 +1,6 @@
 """The transport over gRPC with mutual TLS.
 
-Three calls, all of plain bytes: Put brings a delivery in chunks, Beat asks whether a peer is there, Pull gets its whole
+Three calls, all of plain bytes: Put brings a delivery in chunks, Beat asks whether a peer is there, Pull gets its
 state. Who calls is known from the certificate, and checked in every call against the group.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import grpc
 
+from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
-from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, Verdicts, pieces
+from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.link import Delivered, Link, Outcome, Waiting
 from gossamer.peers.grpc.liveness import Liveness
 from gossamer.peers.grpc.mailbox import Mailbox
@@ -21,9 +22,9 @@ from gossamer.peers.grpc.server import Server
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.logs import Log
-from gossamer.peers.transport import Arrived, Copy, Payload, Timeouts
+from gossamer.peers.transport import Arrived, Payload
 
-BEAT_TIMEOUT_SECONDS = 2.0
+HEARTBEAT_TIMEOUT_SECONDS = 2.0
 TICK_SECONDS = 0.1
 POLL_SECONDS = 0.25
 CLOCK_SKEW_SECONDS = 60.0
@@ -60,7 +61,7 @@ class GrpcTransport:
         me: Member,
         group: Group,
         credentials: Credentials,
-        settings: Timeouts,
+        timeouts: Timeouts,
         counters: Counters,
         log: Log,
         *,
@@ -72,13 +73,13 @@ class GrpcTransport:
         on_restart: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
     ):
-        self.me, self.group, self.settings, self.counters, self.log = me, group, settings, counters, log
+        self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
         self.round = 0
         self.running = False  # or waiting for the others at the start
-        self.life = secrets.randbits(32)
+        self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
-        self.mailbox = Mailbox(settings.ahead_rounds, settings.late_rounds)
-        self.liveness = Liveness(settings.dead_seconds, self._on_change)
+        self.mailbox = Mailbox(timeouts.ahead_rounds, timeouts.late_rounds)
+        self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
         self.credentials = credentials
         self._on_outcome, self._on_restart = on_outcome, on_restart
         self._rounds = rounds
@@ -88,13 +89,13 @@ class GrpcTransport:
         self._watched: frozenset[int] = frozenset()
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._under_way: set[int] = set()
-        self._lives: dict[int, int] = {}  # the last known of each other peer
-        self._told: dict[int, int] = {}  # the life of each that the last message was for
+        self._incarnations: dict[int, int] = {}  # the last known of each other peer
+        self._told: dict[int, int] = {}  # the incarnation of each that the last message was for
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._server = Server(self, most_bytes, check, state, bind or me.address)
-        self._beats = threading.Thread(target=self._beat, daemon=True, name="beats")
-        self._beats.start()
+        self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True, name="heartbeats")
+        self._heartbeats.start()
 
     # What a round needs.
 
@@ -102,11 +103,11 @@ class GrpcTransport:
         self.round = round
         self.counters.add(late_dropped=self.mailbox.begin(round))
 
-    def begin_anew(self) -> None:
-        self.life = secrets.randbits(32)
+    def new_incarnation(self) -> None:
+        self.incarnation = secrets.randbits(32)
 
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
-        give_up = max(until, time.monotonic()) + self.settings.deadline_seconds
+        give_up = max(until, time.monotonic()) + self.timeouts.deadline_seconds
         for receiver in receivers:
             if not self.alive(receiver):
                 self._done(receiver, round, 0, 0, False)
@@ -119,7 +120,7 @@ class GrpcTransport:
             return sender not in self.group.nodes or self.liveness.cannot_arrive(sender, of_round)
 
         came = self.mailbox.take(round, senders, until, cannot_arrive)
-        known = [arrived for arrived in came if arrived.life == self.life]
+        known = [arrived for arrived in came if arrived.incarnation == self.incarnation]
         self.counters.add(late_dropped=len(came) - len(known))
         return known
 
@@ -138,11 +139,11 @@ class GrpcTransport:
     def round_of(self, node: int) -> int | None:
         return self.liveness.round_of(node)
 
-    def pull(self, node: int) -> Copy | None:
+    def pull(self, node: int) -> bytes | None:
         call = self._channel(node).unary_stream("/gossamer.Peer/Pull")
         frame = bytearray()
         try:
-            for chunk in call(b"", timeout=self.settings.deadline_seconds):
+            for chunk in call(b"", timeout=self.timeouts.deadline_seconds):
                 frame += chunk
                 if len(frame) > self._most_bytes:
                     raise ValueError("too long")
@@ -150,7 +151,7 @@ class GrpcTransport:
             self.log("pull failed", neighbour=self._name(node), reason=_reason(error))
             return None
         self.counters.add(pulls_in=1, pull_bytes_in=len(frame))
-        return Copy(node, bytes(frame))
+        return bytes(frame)
 
     def close(self, until: float) -> None:
         for link in list(self._links.values()):
@@ -163,7 +164,7 @@ class GrpcTransport:
             channel.close()
         for link in self._links.values():
             link.join(2)
-        self._beats.join(2)
+        self._heartbeats.join(2)
 
     # What may change while it runs.
 
@@ -183,21 +184,21 @@ class GrpcTransport:
                     self.liveness.forget(node)
         self.mailbox.wake()
 
-    def beat_for(self, node: int) -> Heartbeat:
+    def heartbeat_for(self, node: int) -> Heartbeat:
         round, link = self.round, self._links.get(node)  # the round first: what it has to send, it has sent by then
         pending = link.oldest if link is not None else None
         settled = round if pending is None else min(round, pending)
-        return Heartbeat(round, settled, self.running, time.time(), self.life)
+        return Heartbeat(round, settled, self.running, time.time(), self.incarnation)
 
-    def take_beat(self, node: int, beat: Heartbeat, seconds_on_the_way: float) -> None:
-        skew = abs(beat.clock - time.time()) - seconds_on_the_way
+    def take_heartbeat(self, node: int, heartbeat: Heartbeat, seconds_on_the_way: float) -> None:
+        skew = abs(heartbeat.clock - time.time()) - seconds_on_the_way
         if skew > CLOCK_SKEW_SECONDS and self.skews.get(node, 0) <= CLOCK_SKEW_SECONDS:
             self.log("clocks differ", neighbour=self._name(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
         self._asked[node] = time.monotonic()  # it has just been told, too
-        self._take_life(node, beat.life)
-        self.liveness.heard(node, beat.round, beat.settled, beat.running)
+        self._take_incarnation(node, heartbeat.incarnation)
+        self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running)
         self.mailbox.wake()
 
     # The ways out.
@@ -231,19 +232,19 @@ class GrpcTransport:
             self.counters.add(messages_out=1, bytes_out=num_bytes)
         else:
             self.counters.add(lost_out=1)
-        with self._lock:  # what a former life of the receiver took is forgotten
-            self._on_outcome(node, round, taken and self._told.get(node) == self._lives.get(node))
+        with self._lock:  # what a former incarnation of the receiver took is forgotten
+            self._on_outcome(node, round, taken and self._told.get(node) == self._incarnations.get(node))
 
     def _put(self, node: int, round: int, payload: Callable[[], bytes], until: float) -> Delivered:
-        life = self._told[node] = self._lives.get(node, 0)  # before what it is to be told
+        incarnation = self._told[node] = self._incarnations.get(node, 0)  # before what it is to be told
         frames = payload()
-        return Delivered(self._send(node, round, frames, life, until), len(frames))
+        return Delivered(self._send(node, round, frames, incarnation, until), len(frames))
 
-    def _send(self, node: int, round: int, frames: bytes, life: int, until: float) -> Outcome:
+    def _send(self, node: int, round: int, frames: bytes, incarnation: int, until: float) -> Outcome:
         seconds = until - time.monotonic()
         try:
             began = time.monotonic()
-            envelope = Envelope(round, len(frames), life, self.beat_for(node))
+            envelope = Envelope(round, len(frames), incarnation, self.heartbeat_for(node))
             future = self._call_put(node, envelope, frames, max(0.1, seconds))
         except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
             return Outcome.AGAIN
@@ -267,17 +268,21 @@ class GrpcTransport:
 
     def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
         try:
-            self.take_beat(node, Heartbeat.read(answer[1:]), time.monotonic() - began)
+            self.take_heartbeat(node, Heartbeat.read(answer[1:]), time.monotonic() - began)
         except ValueError:
             return Outcome.REFUSED
-        outcomes = {Verdicts.EARLY: Outcome.AGAIN, Verdicts.TAKEN: Outcome.TAKEN, Verdicts.ANEW: Outcome.ANEW}
+        outcomes = {
+            PutAnswer.EARLY: Outcome.AGAIN,
+            PutAnswer.TAKEN: Outcome.TAKEN,
+            PutAnswer.NEW_INCARNATION: Outcome.NEW_INCARNATION,
+        }
         return outcomes.get(answer[:1], Outcome.REFUSED)
 
-    def _take_life(self, node: int, life: int) -> None:
+    def _take_incarnation(self, node: int, incarnation: int) -> None:
         with self._lock:
-            before = self._lives.get(node)
-            self._lives[node] = life
-            if before is not None and before != life:
+            before = self._incarnations.get(node)
+            self._incarnations[node] = incarnation
+            if before is not None and before != incarnation:
                 self._on_restart(node)
 
     def _after_failure(self, node: int, error: Exception) -> Outcome:
@@ -291,11 +296,11 @@ class GrpcTransport:
 
     # Who is there.
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         while not self._closing.wait(TICK_SECONDS):
             now = time.monotonic()
             for node in sorted(self._watched):
-                due = now - self._asked.get(node, 0) >= self.settings.beat_seconds or self.liveness.suspected(node)
+                due = now - self._asked.get(node, 0) >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
                 if due and node in self.group.nodes and node not in self._under_way:
                     self._asked[node] = now
                     self._under_way.add(node)
@@ -305,7 +310,7 @@ class GrpcTransport:
         def answered(future: Any) -> None:
             self._under_way.discard(node)
             try:
-                self.take_beat(node, Heartbeat.read(future.result()), time.monotonic() - asked)
+                self.take_heartbeat(node, Heartbeat.read(future.result()), time.monotonic() - asked)
             except (grpc.RpcError, grpc.FutureCancelledError, ValueError) as error:
                 code = error.code() if isinstance(error, grpc.RpcError) else None
                 self.liveness.silent(node, refused=code is not grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -313,7 +318,7 @@ class GrpcTransport:
 
         try:
             call = self._channel(node).unary_unary("/gossamer.Peer/Beat")
-            call.future(self.beat_for(node).write(), timeout=BEAT_TIMEOUT_SECONDS).add_done_callback(answered)
+            call.future(self.heartbeat_for(node).write(), timeout=HEARTBEAT_TIMEOUT_SECONDS).add_done_callback(answered)
         except (ValueError, KeyError):
             self._under_way.discard(node)
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from gossamer.cli.console import console
 from gossamer.experiments.experiment import Experiment
 from gossamer.peers.data import by_rows
-from gossamer.peers.local.group import LocalGroup
+from gossamer.peers.local.local_group import LocalGroup
 from gossamer.peers.rounds import model_digest
 from gossamer.runs.report import size
 from gossamer.simulator.block_runner import network_of
@@ -23,47 +23,47 @@ SECONDS_BETWEEN_TABLES = 0.5
 SECONDS_BETWEEN_LINES = 5.0  # where there is no terminal to draw in
 
 
-def watch(fleet: LocalGroup, verify: bool) -> dict[str, Any]:
+def watch(group: LocalGroup, terminal: Console, verify: bool) -> dict[str, Any]:
     """Run a group to its end; its report, which is also shown."""
-    terminal, started = console(), time.monotonic()
+    started = time.monotonic()
     with _stop_requests() as requests, Live(console=terminal, auto_refresh=False, transient=True) as live:
-        fleet.start()
+        group.start()
         shown = 0.0
-        while fleet.running:
+        while group.running:
             if requests.pop("stop", None):
-                for name in fleet.running:
-                    fleet.send(name, signal.SIGTERM)
+                for name in group.running:
+                    group.send(name, signal.SIGTERM)
             if time.monotonic() - shown > (SECONDS_BETWEEN_TABLES if terminal.is_terminal else SECONDS_BETWEEN_LINES):
                 shown = time.monotonic()
                 if terminal.is_terminal:
-                    live.update(table(fleet), refresh=True)
+                    live.update(table(group), refresh=True)
                 else:
-                    rounds = [fleet.last_round(name).get("round", 0) for name in fleet.names]
-                    terminal.print(f"rounds {min(rounds)} to {max(rounds)} of {fleet.experiment.rounds}")
+                    rounds = [group.last_round(name).get("round", 0) for name in group.names]
+                    terminal.print(f"rounds {min(rounds)} to {max(rounds)} of {group.experiment.rounds}")
             time.sleep(0.1)
-    report = _report(fleet, time.monotonic() - started)
-    terminal.print(table(fleet))
+    report = _report(group, time.monotonic() - started)
+    terminal.print(table(group))
     for name in report["failed"]:
-        terminal.print(f"{name} failed: {_last_words(fleet, name)}")
+        terminal.print(f"{name} failed: {_last_words(group, name)}")
     if verify and not report["failed"]:
-        report |= compare(fleet.experiment, report)
+        report |= compare(group.experiment, report)
         equal, same_bytes = report["verified"], report["verified_bytes"]
         terminal.print(f"models {'equal' if equal else 'DIFFER from'} the simulator's to the last bit; "
                        f"bytes {'equal' if same_bytes else 'DIFFER from'} its ledger")  # fmt: skip
-    terminal.print(f"kept in {fleet.directory}", soft_wrap=True)
+    terminal.print(f"kept in {group.directory}", soft_wrap=True)
     return report
 
 
-def table(fleet: LocalGroup) -> Table:
-    """A row a peer: round, metric, bytes in and out, neighbours that are there."""
+def table(group: LocalGroup) -> Table:
+    """One row per peer: round, metric, bytes in and out, neighbours that are there."""
     shown = Table("peer", "round", "score", "out", "in", "neighbours", box=None, padding=(0, 1))
-    for name in fleet.names:
-        last = fleet.last_round(name)
+    for name in group.names:
+        last = group.last_round(name)
         score = next((last[key] for key in ("accuracy", "distance") if key in last), None)
-        running = name in fleet.running
+        running = name in group.running
         shown.add_row(
             name,
-            f"{last.get('round', 0)}/{fleet.experiment.rounds}",
+            f"{last.get('round', 0)}/{group.experiment.rounds}",
             "" if score is None else f"{score:.1%}" if "accuracy" in last else f"{score:.4g}",
             size(last.get("bytes_out", 0)),
             size(last.get("bytes_in", 0)),
@@ -93,23 +93,23 @@ def compare(experiment: Experiment, report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _report(fleet: LocalGroup, seconds: float) -> dict[str, Any]:
-    results = {name: fleet.result(name) for name in fleet.names}
+def _report(group: LocalGroup, seconds: float) -> dict[str, Any]:
+    results = {name: group.result(name) for name in group.names}
     peers = [result for result in results.values() if result is not None]
     return {
-        "name": fleet.experiment.name,
-        "rounds": fleet.experiment.rounds,
-        "nodes": fleet.experiment.nodes,
+        "name": group.experiment.name,
+        "rounds": group.experiment.rounds,
+        "nodes": group.experiment.nodes,
         "peers": peers,
         "bytes_total": sum(peer["bytes_out"] for peer in peers),
         "failed": [name for name, result in results.items() if result is None],
         "seconds": round(seconds, 3),
-        "directory": str(fleet.directory),
+        "directory": str(group.directory),
     }
 
 
-def _last_words(fleet: LocalGroup, name: str) -> str:
-    text = (fleet.place(name) / "log.jsonl").read_text(errors="replace").strip()
+def _last_words(group: LocalGroup, name: str) -> str:
+    text = (group.directory_of(name) / "log.jsonl").read_text(errors="replace").strip()
     return text.rpartition("\n")[2][:500] or "it said nothing"
 
 

@@ -1,8 +1,8 @@
 """Starts peers on this machine quickly: a process that has everything imported, and forks one for each.
 
 Importing torch takes seconds and most of a peer's memory; forked peers have both in common. A peer that was killed is
-forked again as it was the first time. On standard input comes a line a peer, {"arguments": [...], "out": path, "log":
-path}; on standard output go {"started": pid} and {"ended": pid, "code": number}. When standard input ends, so do all.
+forked again as it was the first time. On standard input comes one line per peer, an `Order` as JSON; on standard output
+go {"started": pid} and {"ended": pid, "code": number}. When standard input ends, so do all.
 """
 
 import json
@@ -11,24 +11,48 @@ import select
 import signal
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.peers.config import PeerConfig, Timeouts
+from gossamer.training.block import NodeError
+
 END_SECONDS = 10.0
 
 
-def main(experiment: str) -> None:
+class Order(msgspec.Struct):
+    """A peer to start. What it logs is added to the file `log`."""
+
+    config: PeerConfig
+    timeouts: Timeouts
+    log: str
+
+    def write(self) -> bytes:
+        """As one line."""
+        return msgspec.json.encode(self, enc_hook=str) + b"\n"  # paths as text
+
+    @classmethod
+    def read(cls, line: bytes) -> "Order":
+        return msgspec.json.decode(line, type=cls, dec_hook=lambda kind, text: kind(text))
+
+
+def main(path: str) -> None:
     """Fork the peers of an experiment file."""
     import gossamer.peers.peer  # noqa: F401 - what every peer needs, and what takes long
     from gossamer import wire
     from gossamer.experiments import toml
 
     wire.precompile()
-    toml.read(toml.load(Path(experiment))).load_task()  # imports what the task needs
+    experiment = toml.read(toml.load(Path(path)))
+    experiment.load_task()  # imports what the task needs
     children: set[int] = set()
     pending = b""
-    _say(ready=True)
+    _tell(ready=True)
     while True:
         ready, _, _ = select.select([0], [], [], 0.05)
         _reap(children)
@@ -41,29 +65,33 @@ def main(experiment: str) -> None:
         for line in lines:
             pid = os.fork()
             if pid == 0:
-                _become_peer(json.loads(line))
+                _become_peer(experiment, Order.read(line))
             children.add(pid)
-            _say(started=pid)
+            _tell(started=pid)
     _end(children)
 
 
-def _become_peer(order: dict[str, Any]) -> NoReturn:
-    from gossamer.cli.main import main
+def _become_peer(experiment: Experiment, order: Order) -> NoReturn:
+    from gossamer.peers.peer import run_process
 
     code = 1
     try:
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
-        out = os.open(order["out"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for descriptor, target in ((nothing, 0), (out, 1), (log, 2)):
+        log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for descriptor, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(descriptor, target)
-        sys.argv = ["gossamer", "peer", *order["arguments"]]
-        main()
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
+        run_process(experiment, order.config, order.timeouts)
+        code = 0
+    except (ExperimentError, NodeError) as error:
+        print(f"gossamer: {error}", file=sys.stderr)
+        code = 2 if isinstance(error, ExperimentError) else 1
+    except KeyboardInterrupt:  # a second request to leave
+        code = 130
+    except BaseException:
+        traceback.print_exc()
     finally:
-        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
@@ -73,7 +101,7 @@ def _reap(children: set[int]) -> None:
         if pid == 0:
             return
         children.discard(pid)
-        _say(ended=pid, code=os.waitstatus_to_exitcode(status))
+        _tell(ended=pid, code=os.waitstatus_to_exitcode(status))
 
 
 def _end(children: set[int]) -> None:
@@ -91,9 +119,9 @@ def _end(children: set[int]) -> None:
         time.sleep(0.01)
 
 
-def _say(**told: object) -> None:
+def _tell(**what: Any) -> None:
     with suppress(BrokenPipeError):  # whoever asked is gone; standard input ends too
-        os.write(1, json.dumps(told).encode() + b"\n")
+        os.write(1, json.dumps(what).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A group of peers on this machine, a process each, with keys of its own: to try things, and for tests."""
+"""A group of peers on this machine, one process per peer, with keys of its own: to try things, and for tests."""
 
 import os
 import random
@@ -18,9 +18,11 @@ import msgspec
 from gossamer import wire
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.data import prepare
 from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.group import Group, Member
+from gossamer.peers.local.forkserver import Order
 from gossamer.runs import files
 
 PORTS = range(10_000, 32_000)  # below those that systems give to outgoing connections
@@ -33,16 +35,18 @@ class LocalGroup:
         self,
         experiment: Experiment,
         directory: Path,
-        options: list[str],
+        timeouts: Timeouts = Timeouts(),
         seen: Callable[[str, Member], str] | None = None,
+        **options: Any,
     ):
-        """`options` are those of `gossamer peer`. `seen` says at which address a peer finds another, if not at its
-        own: behind a proxy, for one."""
+        """`options` are further fields of `PeerConfig`, the same for all peers. `seen` says at which address a peer
+        finds another, if not at its own: behind a proxy, for one."""
         prepare(experiment, 0, None)  # refuses what cannot run before a directory is made
         wire.precompile()  # compiles once, and not in every process
         if os.path.exists(directory):
             raise ExperimentError(f"{directory} exists already; name another directory")
-        self.experiment, self.directory, self.options = experiment, directory.absolute(), options
+        self.experiment, self.directory = experiment, directory.absolute()
+        self.timeouts, self.options = timeouts, options
         self.directory.mkdir(parents=True)
         names = [f"peer-{node}" for node in range(experiment.nodes)]
         ports = free_ports(len(names))
@@ -51,11 +55,11 @@ class LocalGroup:
         keys.make(self.keys, names)
         files.replace(self.directory / "experiment.toml", toml.dumps(experiment).encode())
         for name in names:
-            self.place(name).mkdir()
+            self.directory_of(name).mkdir()
             self.write_group(name, self.group, seen)
         self.pids: dict[str, int] = {}  # of peers that were started
-        self.codes: dict[int, int] = {}  # how those that have ended did
-        self._nursery: subprocess.Popen[bytes] | None = None
+        self.codes: dict[int, int] = {}  # exit codes of those that have ended
+        self._forkserver: subprocess.Popen[bytes] | None = None
         self._pending = b""
 
     @property
@@ -66,7 +70,7 @@ class LocalGroup:
     def keys(self) -> Path:
         return self.directory / "keys"
 
-    def place(self, name: str) -> Path:
+    def directory_of(self, name: str) -> Path:
         return self.directory / name
 
     def write_group(self, name: str, of: Group, seen: Callable[[str, Member], str] | None = None) -> None:
@@ -76,7 +80,7 @@ class LocalGroup:
             for other, member in members.items():
                 if other != name:
                     members[other] = Member(other, member.node, *group.address_of(seen(name, member)))
-        files.replace(self.place(name) / "peers.toml", group.dumps(Group(of.run, members)).encode())
+        files.replace(self.directory_of(name) / "peers.toml", group.dumps(Group(of.run, members)).encode())
 
     def __enter__(self) -> "LocalGroup":
         return self
@@ -86,21 +90,21 @@ class LocalGroup:
 
     def start(self, *names: str) -> None:
         """Start these peers; all, if none is named."""
-        if self._nursery is None:
+        if self._forkserver is None:
             command = [sys.executable, "-m", "gossamer.peers.local.forkserver", str(self.directory / "experiment.toml")]
             environment = os.environ | {"OMP_NUM_THREADS": "1", "GRPC_ENABLE_FORK_SUPPORT": "0"}
             pipe = subprocess.PIPE
-            self._nursery = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True)
-            self._hear("ready")
+            self._forkserver = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True
+            )
+            self._wait_for("ready")
         for name in names or self.names:
-            place = self.place(name)
-            arguments = [str(self.directory / "experiment.toml"), "--me", name, "--peers", str(place / "peers.toml")]
-            arguments += ["--certs", str(self.keys), "--out", str(place), "--with-parent", *self.options]
-            order = {"arguments": arguments, "out": str(place / "stdout"), "log": str(place / "log.jsonl")}
-            assert self._nursery.stdin is not None
-            self._nursery.stdin.write(msgspec.json.encode(order) + b"\n")
-            self._nursery.stdin.flush()
-            self.pids[name] = self._hear("started")
+            out = self.directory_of(name)
+            config = PeerConfig(name, out / "peers.toml", self.keys, out, with_parent=True, **self.options)
+            assert self._forkserver.stdin is not None
+            self._forkserver.stdin.write(Order(config, self.timeouts, str(out / "log.jsonl")).write())
+            self._forkserver.stdin.flush()
+            self.pids[name] = self._wait_for("started")
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a peer that runs; after SIGKILL, wait until it is gone."""
@@ -111,7 +115,7 @@ class LocalGroup:
 
     @property
     def running(self) -> list[str]:
-        self._listen(0)
+        self._read(0)
         return [name for name, pid in self.pids.items() if pid not in self.codes]
 
     def wait(self, seconds: float) -> None:
@@ -120,35 +124,35 @@ class LocalGroup:
         while self.running:
             if time.monotonic() > until:
                 raise TimeoutError(f"{', '.join(self.running)} did not end within {seconds} seconds")
-            self._listen(0.1)
+            self._read(0.1)
 
     def close(self) -> None:
         """End what still runs, and leave no process behind."""
-        if self._nursery is not None:
-            assert self._nursery.stdin is not None
-            assert self._nursery.stdout is not None
+        if self._forkserver is not None:
+            assert self._forkserver.stdin is not None
+            assert self._forkserver.stdout is not None
             with suppress(OSError):
-                self._nursery.stdin.close()
-            for _ in self._nursery.stdout:
+                self._forkserver.stdin.close()
+            for _ in self._forkserver.stdout:
                 pass  # until it ends
-            self._nursery.wait()
-            self._nursery.stdout.close()
-            self._nursery = None
+            self._forkserver.wait()
+            self._forkserver.stdout.close()
+            self._forkserver = None
 
-    def _hear(self, what: str) -> int:
-        """What the nursery says next of this kind."""
+    def _wait_for(self, what: str) -> int:
+        """What the forkserver tells next of this kind."""
         while True:
-            for told in self._listen(1.0):
+            for told in self._read(1.0):
                 if what in told:
                     return int(told[what])
-            if self._nursery is None or self._nursery.poll() is not None:
+            if self._forkserver is None or self._forkserver.poll() is not None:
                 raise ExperimentError("the process that starts peers ended; is there enough memory?")
 
-    def _listen(self, seconds: float) -> list[dict[str, Any]]:
-        """What the nursery has said, and who has ended."""
-        if self._nursery is None or self._nursery.stdout is None:
+    def _read(self, seconds: float) -> list[dict[str, Any]]:
+        """What the forkserver has told, and who has ended."""
+        if self._forkserver is None or self._forkserver.stdout is None:
             return []
-        descriptor = self._nursery.stdout.fileno()
+        descriptor = self._forkserver.stdout.fileno()
         if not select.select([descriptor], [], [], seconds)[0]:
             return []
         *lines, self._pending = (self._pending + os.read(descriptor, 65536)).split(b"\n")
@@ -163,7 +167,7 @@ class LocalGroup:
     def last_round(self, name: str) -> dict[str, Any]:
         """The metrics of the last round, with the last evaluation; only the end of the file is read."""
         found: dict[str, Any] = {}
-        with suppress(OSError), (self.place(name) / "metrics.jsonl").open("rb") as file:
+        with suppress(OSError), (self.directory_of(name) / "metrics.jsonl").open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 16_384))
             for line in file.read().splitlines(keepends=True):
                 if line.endswith(b"\n"):
@@ -173,11 +177,11 @@ class LocalGroup:
 
     def result(self, name: str) -> dict[str, Any] | None:
         """A peer's report, once it has one."""
-        path = self.place(name) / "result.json"
+        path = self.directory_of(name) / "result.json"
         return msgspec.json.decode(path.read_bytes()) if path.exists() else None
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        path = self.place(name) / "log.jsonl"
+        path = self.directory_of(name) / "log.jsonl"
         lines = path.read_bytes().splitlines() if path.exists() else []
         found = []
         for line in lines:
