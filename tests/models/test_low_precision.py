@@ -7,12 +7,12 @@ import low_precision_twins as twins
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from test_models import SMALL, built
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gossamer import Experiment, Supervised, simulate
+from gossamer.data import Digits
 from gossamer.graphs.topologies import Ring
 from gossamer.models import MODELS
 from gossamer.models.low_precision import integer, products, to_int8
@@ -318,8 +318,9 @@ def small_network(norm: nn.Module) -> nn.Module:
 
 
 def digits() -> tuple[Tensor, Tensor]:
-    x, y = load_digits(return_X_y=True)
-    return torch.from_numpy((x / 16).astype(np.float32)).view(-1, 1, 8, 8), torch.from_numpy(y)
+    task = Digits().load()
+    inputs, targets = (torch.cat(both) for both in zip(task.train, task.test, strict=True))
+    return inputs.view(-1, 1, 8, 8), targets
 
 
 def test_eight_bits_learn_digits_as_well_as_floats() -> None:

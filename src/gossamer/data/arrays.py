@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,7 +14,6 @@ from torch.nn import functional
 from gossamer.core.rng import permutation, philox
 from gossamer.data.supervised import Supervised
 from gossamer.models import Architecture
-from gossamer.models.fused.classify import look_up
 from gossamer.models.low_precision import to_int8
 
 Precision = Literal["float32", "int8"]  # int8: layers compute in eight bits, after `gossamer.models.low_precision`
@@ -30,6 +30,12 @@ class Arrays(NamedTuple):
     clients: NDArray[np.int64] | None = None  # whose each training sample is
 
 
+@njit(cache=True)
+def _look_up(values: NDArray[np.uint8], table: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    for i in range(values.size):
+        out[i] = table[values[i]]
+
+
 @dataclass(frozen=True)
 class Normalize:
     """Bytes of images to numbers: (value / 255 - mean) / deviation."""
@@ -41,7 +47,7 @@ class Normalize:
         if images.dtype != torch.uint8 or images.device.type != "cpu":
             return self._formula(images)
         out = torch.empty(images.shape)
-        look_up(images.contiguous().numpy().reshape(-1), self._table, out.numpy().reshape(-1))
+        _look_up(images.contiguous().numpy().reshape(-1), self._table, out.numpy().reshape(-1))
         return out
 
     def _formula(self, images: Tensor) -> Tensor:
@@ -49,7 +55,7 @@ class Normalize:
 
     @cached_property
     def _table(self) -> NDArray[np.float32]:
-        """Of every byte."""
+        """The number of every byte."""
         table: NDArray[np.float32] = self._formula(torch.arange(256)).numpy()
         return table
 

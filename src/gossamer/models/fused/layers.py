@@ -1,7 +1,7 @@
-"""The same model in quicker layers, whose sums run in another order: `fast = true` in an experiment.
+"""Fused layers, whose sums run in another order: `fast = true` in an experiment.
 
-    a convolution, GroupNorm, 2x2 max-pooling, ReLU, in a row      one layer; and ReLU may stand before the pooling
-    EvoNorm-S0                                                     the same in one pass forward and one backward
+    convolution, GroupNorm, 2x2 max-pooling, ReLU      one layer; ReLU may stand before the pooling
+    EvoNorm-S0                                         one pass forward and one backward
 
 Parameters keep their order in the flat vector. Results differ from those of the plain layers in the last bits, and are
 the same for any number of worker processes. On other devices than the CPU the plain layers do the work.
@@ -16,41 +16,40 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gossamer.models.fused.evonorm import evonorm, evonorm_back
-from gossamer.models.fused.pooling import norm_pool, norm_pool_back
+from gossamer.models.fused.kernels import evonorm, evonorm_backward, norm_pool, norm_pool_backward
 from gossamer.models.norms import EvoNormS0, per_channel
 
 _LAST = torch.channels_last
 
 
-class Space:
-    """Where a layer puts what it gives and what its way back takes, for images of one shape after the convolution."""
+class Workspace:
+    """The memory for what a layer computes, forward and backward, for one shape of the convolution's output."""
 
     def __init__(self, images: Tensor, groups: int):
         samples, channels, height, width = images.shape
         self.shape, self._like = (samples, height, width * channels), images[:0]
         out = images.new_empty(samples, height // 2, width // 2 * channels)
         self.out = _images(out, channels)
-        best, places = torch.empty_like(out), torch.empty_like(out, dtype=torch.int32)
+        best, offsets = torch.empty_like(out), torch.empty_like(out, dtype=torch.int32)
         sums, moments = images.new_empty(samples, channels), images.new_empty(samples, groups, 2)
-        self.results = [tensor.numpy() for tensor in (out, best, places, sums, moments)]
+        self.results = [tensor.numpy() for tensor in (out, best, offsets, sums, moments)]
 
     @cached_property
-    def slopes(self) -> tuple[Any, Tensor, Any]:
-        """For the gradient by what the convolution found, as rows and as images; and for those by the norm's weight,
-        its bias, and the convolution's bias."""
+    def grads(self) -> tuple[Any, Tensor, Any]:
+        """For the gradient by the convolution's output, as rows and, the same memory, as images; and (3, channels) for
+        those by the norm's weight, the norm's bias and the convolution's bias."""
         rows, channels = self._like.new_empty(self.shape), self._like.shape[1]
         return rows.numpy(), _images(rows, channels), self._like.new_empty(3, channels).numpy()
 
 
-class Trace(NamedTuple):
-    """What a layer remembers on its way forward."""
+class SavedTensors(NamedTuple):
+    """What the forward pass keeps for the backward pass."""
 
     x: Tensor
     kernel: Tensor
-    found: Tensor  # by the convolution
+    output: Tensor  # of the convolution
     weight: Any  # of the norm
-    space: Space
+    workspace: Workspace
 
 
 class ConvNormPool(nn.Module):
@@ -71,37 +70,48 @@ class ConvNormPool(nn.Module):
 
     def fits(self, x: Tensor) -> bool:
         """Are the sides after the convolution even, so that no pixel is left over?"""
-        of = zip(x.shape[2:], self.conv.kernel_size, *self._settings[:3], strict=True)
-        sides = [(side + 2 * around - far * (kernel - 1) - 1) // step + 1 for side, kernel, step, around, far in of]
+        axes = zip(x.shape[2:], self.conv.kernel_size, *self._settings[:3], strict=True)
+        sides = [
+            (side + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+            for side, kernel, stride, padding, dilation in axes
+        ]
         return x.device.type == "cpu" and not any(side % 2 for side in sides)
 
     def run(
-        self, x: Tensor, kernel: Tensor, offset: Tensor | None, weight: Any, bias: Any, space: Space | None = None
-    ) -> Trace:
-        """x and the kernel have channels last, the norm's weight and bias are arrays, and no parameter need be the
-        layer's own. What it gives is the trace's `space.out`."""
-        found = torch.convolution(x, kernel, offset, *self._settings)
-        space = space or Space(found, self.norm.num_groups)
-        norm_pool(_rows(found, space), weight, bias, self.norm.eps, *space.results)
-        return Trace(x, kernel, found, weight, space)
+        self,
+        x: Tensor,
+        kernel: Tensor,
+        conv_bias: Tensor | None,
+        weight: Any,
+        bias: Any,
+        workspace: Workspace | None = None,
+    ) -> SavedTensors:
+        """The forward pass with any parameters, not only the layer's own; its result is `workspace.out`.
 
-    def back(self, slopes: Tensor, trace: Trace, to_x: bool) -> tuple[Tensor | None, Tensor]:
-        """The gradients by x, if it is wanted, and by the kernel; the others' are in the trace's space."""
-        x, kernel, found, weight, space = trace
-        slopes = slopes.permute(0, 2, 3, 1).contiguous().flatten(2)
-        of_found, images, of_channels = space.slopes
-        arrays = slopes.numpy(), _rows(found, space), weight, *space.results[1:], of_found, of_channels
-        of_channels[:] = 0
-        norm_pool_back(*arrays)
-        of_x, of_kernel, _ = torch.ops.aten.convolution_backward(  # that of its bias is known by now
-            images, x, kernel, None, *self._settings, (to_x, True, False)
+        x and the kernel have channels last; weight and bias, the norm's, are arrays.
+        """
+        output = torch.convolution(x, kernel, conv_bias, *self._settings)
+        workspace = workspace or Workspace(output, self.norm.num_groups)
+        norm_pool(_rows(output, workspace), weight, bias, self.norm.eps, *workspace.results)
+        return SavedTensors(x, kernel, output, weight, workspace)
+
+    def backward(self, grad_output: Tensor, saved: SavedTensors, needs_grad_x: bool) -> tuple[Tensor | None, Tensor]:
+        """The gradients by x, if it is needed, and by the kernel; the others are left in `workspace.grads`."""
+        x, kernel, output, weight, workspace = saved
+        grad_output = grad_output.permute(0, 2, 3, 1).contiguous().flatten(2)
+        grad_rows, images, grad_channels = workspace.grads
+        arrays = grad_output.numpy(), _rows(output, workspace), weight, *workspace.results[1:], grad_rows, grad_channels
+        grad_channels[:] = 0
+        norm_pool_backward(*arrays)
+        grad_x, grad_kernel, _ = torch.ops.aten.convolution_backward(  # the kernel has found that by its bias
+            images, x, kernel, None, *self._settings, (needs_grad_x, True, False)
         )
-        return of_x, of_kernel
+        return grad_x, grad_kernel
 
 
-def _rows(found: Tensor, space: Space) -> Any:
+def _rows(output: Tensor, workspace: Workspace) -> Any:
     """(samples, channels, height, width), channels last, as an array (samples, height, width * channels)."""
-    return found.permute(0, 2, 3, 1).numpy().reshape(space.shape)
+    return output.permute(0, 2, 3, 1).numpy().reshape(workspace.shape)
 
 
 def _images(rows: Tensor, channels: int) -> Tensor:
@@ -111,22 +121,22 @@ def _images(rows: Tensor, channels: int) -> Tensor:
 class _ConvNormPool(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, layer: ConvNormPool, x: Tensor, kernel: Tensor, offset: Tensor | None, weight: Tensor, bias: Tensor
+        ctx: Any, layer: ConvNormPool, x: Tensor, kernel: Tensor, conv_bias: Tensor | None, weight: Tensor, bias: Tensor
     ) -> Tensor:
         x, kernel = x.contiguous(memory_format=_LAST), kernel.contiguous(memory_format=_LAST)
-        trace = layer.run(x, kernel, offset, weight.numpy(), bias.numpy())
-        ctx.save_for_backward(*trace[:3])
-        ctx.layer, ctx.rest, ctx.has_offset = layer, trace[3:], offset is not None
-        return trace.space.out.detach()  # an object of its own, which nothing here refers to
+        saved = layer.run(x, kernel, conv_bias, weight.numpy(), bias.numpy())
+        ctx.save_for_backward(*saved[:3])
+        ctx.layer, ctx.rest, ctx.has_bias = layer, saved[3:], conv_bias is not None
+        return saved.workspace.out.detach()  # a new object, since ctx keeps `out` itself
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        x, kernel, found = ctx.saved_tensors
-        trace = Trace(x, kernel, found, *ctx.rest)
-        of_x, of_kernel = ctx.layer.back(slopes, trace, ctx.needs_input_grad[1])
-        of_weight, of_bias, of_offset = torch.from_numpy(trace.space.slopes[2])
-        return None, of_x, of_kernel, of_offset if ctx.has_offset else None, of_weight, of_bias
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        x, kernel, output = ctx.saved_tensors
+        saved = SavedTensors(x, kernel, output, *ctx.rest)
+        grad_x, grad_kernel = ctx.layer.backward(grad_output, saved, ctx.needs_input_grad[1])
+        grad_weight, grad_bias, grad_conv_bias = torch.from_numpy(saved.workspace.grads[2])
+        return None, grad_x, grad_kernel, grad_conv_bias if ctx.has_bias else None, grad_weight, grad_bias
 
 
 class _EvoNormS0(torch.autograd.Function):
@@ -140,12 +150,13 @@ class _EvoNormS0(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
-        flat = slopes.contiguous().flatten(2)
-        of_x, found = torch.empty_like(flat), flat.new_zeros(3, flat.shape[1])
-        arrays = [tensor.numpy() for tensor in (flat, *ctx.saved_tensors, of_x, found)]
-        evonorm_back(*arrays)
-        return of_x.view_as(slopes), found[0], found[1], found[2], None, None
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        flat = grad_output.contiguous().flatten(2)
+        grad_x, grad_channels = torch.empty_like(flat), flat.new_zeros(3, flat.shape[1])
+        arrays = [tensor.numpy() for tensor in (flat, *ctx.saved_tensors, grad_x, grad_channels)]
+        evonorm_backward(*arrays)
+        grad_weight, grad_bias, grad_v = grad_channels
+        return grad_x.view_as(grad_output), grad_weight, grad_bias, grad_v, None, None
 
 
 class FastEvoNormS0(EvoNormS0):
@@ -158,7 +169,7 @@ class FastEvoNormS0(EvoNormS0):
 
 
 def to_fast(module: nn.Module) -> nn.Module:
-    """A copy of the module in quicker layers, where there are any."""
+    """A copy of the module with fused layers, where there are any."""
     converted = copy.deepcopy(module)
     for layer in list(converted.modules()):
         if type(layer) is EvoNormS0:
@@ -167,13 +178,13 @@ def to_fast(module: nn.Module) -> nn.Module:
             parts = list(layer)
             for at in range(len(parts) - 3):
                 conv, norm = parts[at : at + 2]
-                if _is_group(conv, norm, parts[at + 2 : at + 4]):
+                if _can_fuse(conv, norm, parts[at + 2 : at + 4]):
                     layer[at] = ConvNormPool(cast(nn.Conv2d, conv), cast(nn.GroupNorm, norm))
                     layer[at + 1] = layer[at + 2] = layer[at + 3] = nn.Identity()
     return converted
 
 
-def _is_group(conv: nn.Module, norm: nn.Module, others: list[nn.Module]) -> bool:
+def _can_fuse(conv: nn.Module, norm: nn.Module, others: list[nn.Module]) -> bool:
     """Is this what `ConvNormPool` does, in one order or the other?"""
     others = sorted(others, key=lambda layer: type(layer) is nn.ReLU)
     return (
