@@ -17,11 +17,10 @@ from gossamer.core.inbox import BlockInbox, Edges
 from gossamer.core.state import rows_of, settle
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.faults import Network
-from gossamer.simulator.allocator import trim_heap
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.resync_ledger import ResyncLedger
 from gossamer.simulator.shared_state import SharedState
-from gossamer.simulator.work_plan import BLOCK_BYTES, WorkPlan
+from gossamer.simulator.work_plan import WorkPlan
 from gossamer.training.block import Block
 from gossamer.wire.resync import resync_parts
 
@@ -64,8 +63,6 @@ class BlockRunners:
                 self._test(place)
         else:
             self._blocks[unit].run(stage, round)
-        if stage == "show" and self._board.models.nbytes >= BLOCK_BYTES:  # small ones are tested sooner than this takes
-            trim_heap()  # to test takes other memory than to train
 
     def _test(self, place: int) -> None:
         """A model that lies on the board, whoever's node it is."""

@@ -10,7 +10,6 @@ from torch import Tensor
 from gossamer.core import Samples, Task
 from gossamer.data import Supervised
 from gossamer.experiments.experiment import Experiment
-from gossamer.simulator.allocator import give_back_libraries, trim_heap
 from gossamer.simulator.evaluation import EvaluationShard, evaluation_shards
 
 
@@ -24,9 +23,7 @@ class PreparedExperiment(NamedTuple):
 
     @classmethod
     def of(cls, experiment: Experiment) -> "PreparedExperiment":
-        give_back_libraries()
         task = experiment.load_task()
-        trim_heap()  # to read data takes more than it leaves
         experiment = experiment.prepared(task)
         return cls(experiment, task, experiment.shards(task), evaluation_shards(experiment, task))
 

@@ -25,7 +25,7 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from gossamer.simulator.allocator import give_back_libraries, trim_heap, tune_malloc
+from gossamer.simulator.allocator import trim_heap, tune_malloc
 from gossamer.training.block import NodeError
 
 Run = Callable[[str, int, int], None]
@@ -159,8 +159,7 @@ def forked(run: Run, number: int) -> list[Worker]:
     workers: list[Worker] = []
     gc.collect()
     gc.freeze()  # the copies share what is not written to, and collecting garbage writes to every object
-    trim_heap()
-    give_back_libraries()
+    trim_heap()  # to read data takes more than it leaves, and copies of free pages are of no use
     try:
         for _ in range(number):
             here, there = context.Pipe()
