@@ -46,8 +46,7 @@ from gossamer.models import GnLeNet, MatrixFactorization
 from gossamer.simulator.allocator import tune_malloc
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.simulation import default_workers
-from gossamer.simulator.work_plan import WorkPlan
-from gossamer.simulator.worker_pool import InProcessPool, Workers, forked
+from gossamer.simulator.worker_pool import InProcessPool, WorkerPool, WorkPlan, forked
 from gossamer.training.block import Block
 from gossamer.training.optimizer import Optimizer
 
@@ -72,39 +71,27 @@ class Contender(Protocol):
     def close(self) -> None: ...
 
 
-class OneEach:
-    """Work for a number of workers, of which each has a unit of its own."""
-
-    def __init__(self, number: int):
-        self._number = number
-
-    def by_worker(self, stage: str) -> Sequence[Sequence[int]]:
-        return [[unit] for unit in range(self._number)]
-
-    def name(self, stage: str, unit: int) -> str:
-        return f"share {unit + 1} of {self._number}"
-
-
-def workers_of(run: Callable[[str, int, int], Any], number: int) -> Workers | InProcessPool:
-    """As the simulator has them: one in this process, several forked."""
-    return InProcessPool(OneEach(1), run) if number == 1 else Workers(OneEach(number), forked(run, number))
+def workers_of(run: Callable[[str, int, int], Any], number: int) -> WorkerPool | InProcessPool:
+    """As the simulator has them, one in this process, several forked; each has one work item of its own."""
+    plan = WorkPlan([[range(item, item + 1)] for item in range(number)])
+    return InProcessPool(plan, run) if number == 1 else WorkerPool(plan, forked(run, number))
 
 
 class Engine:
     """The simulator's way: blocks of rows in workers, as large as it has them; each worker keeps to its own."""
 
     def __init__(self, experiment: Experiment, workers: int):
-        ready = PreparedExperiment.of(experiment)
-        start = ready.task.initial_model(0)
+        prepared = PreparedExperiment.of(experiment)
+        start = prepared.task.initial_model(0)
 
         def block(nodes: range) -> Block:
-            shards = [ready.shards[i] for i in nodes]
-            return Block(ready.experiment, ready.task, nodes, shards, start.repeat(len(nodes), 1))
+            shards = [prepared.shards[i] for i in nodes]
+            return Block(prepared.experiment, prepared.task, nodes, shards, start.repeat(len(nodes), 1))
 
-        blocks = [[block(nodes) for nodes in share] for share in WorkPlan.of(ready, workers).blocks]
+        blocks = [[block(nodes) for nodes in own] for own in WorkPlan.of(prepared, workers).blocks]
 
-        def train(stage: str, round: int, unit: int) -> None:
-            for block in blocks[unit]:
+        def train(stage: str, round: int, item: int) -> None:
+            for block in blocks[item]:
                 block.outgoing(round)
 
         self.num_steps = experiment.nodes * experiment.local_steps

@@ -31,7 +31,7 @@ import torch
 
 from gossamer.algorithms.cutoff import PAPER_CUTOFF
 from gossamer.core import Part, PartSpec, Quantized, row_of, sparse_part
-from gossamer.simulator.work_plan import BLOCK_BYTES
+from gossamer.simulator.worker_pool import BLOCK_BYTES
 from gossamer.wire import Codec, indices, precompile
 from gossamer.wire.kernels.bits import PADDING, positions_of
 

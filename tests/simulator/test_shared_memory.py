@@ -128,7 +128,7 @@ def linear(name: str, side: int) -> Experiment:
 @linux
 @pytest.mark.parametrize("name", COPIES)
 def test_a_run_takes_as_many_copies_of_the_models_as_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossamer.simulator.work_plan.BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("gossamer.simulator.worker_pool.BLOCK_BYTES", 1 << 20)
     gossamer.simulate(linear(name, 20), workers=1)  # loads what is loaded once
     experiment = linear(name, SIDE)
     gc.collect()

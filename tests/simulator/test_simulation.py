@@ -49,7 +49,7 @@ def test_a_run_through_real_bytes_is_the_run_that_counts_them(case: str) -> None
 @pytest.mark.parametrize("case", CASES)
 def test_blocks_of_any_size_give_the_same_run(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gossamer.simulate(of(case), workers=1)
-    monkeypatch.setattr("gossamer.simulator.work_plan.BLOCK_BYTES", 1)  # of one node each
+    monkeypatch.setattr("gossamer.simulator.worker_pool.BLOCK_BYTES", 1)  # of one node each
     single = gossamer.simulate(of(case), workers=1)
     assert torch.equal(whole.models, single.models)
     assert without_times(whole.metrics) == without_times(single.metrics)
@@ -132,19 +132,19 @@ def test_tests_are_shared_out_and_any_number_of_workers_finds_the_same() -> None
     task = Supervised(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), data, data)
     evaluation = Evaluation(every=1, samples=1200, nodes=3)
     experiment = Experiment(task=task, nodes=5, rounds=2, topology=Ring(), evaluation=evaluation)
-    pieces = evaluation_shards(experiment, task)
-    assert [len(piece.samples) for piece in pieces] == [500, 500, 200] * 4
-    assert [piece.row for piece in pieces[-3:]] == [5, 5, 5]  # the mean model
+    shards = evaluation_shards(experiment, task)
+    assert [len(shard.samples) for shard in shards] == [500, 500, 200] * 4
+    assert [shard.row for shard in shards[-3:]] == [5, 5, 5]  # the mean model
     one, four = (gossamer.simulate(experiment, workers=workers) for workers in (1, 4))
     for a, b in zip(one.metrics, four.metrics, strict=True):
         assert a | {"seconds": 0} == b | {"seconds": 0}
     samples = chosen_test_samples(experiment, task)
     with Simulation(experiment, workers=1) as simulation:
         metrics, models, buffers = simulation.step(), simulation.models(), simulation.save()["buffers"]
-        whole = task.evaluate(models.mean(0), samples, buffers.mean(0))  # not in pieces
+        whole = task.evaluate(models.mean(0), samples, buffers.mean(0))  # not in shards
         assert metrics["accuracy_of_mean_model"] == pytest.approx(whole[1], abs=1e-9)
         tested = [task.evaluate(model, samples, own) for model, own in zip(models, buffers, strict=True)]
-        three = [tested[piece.row] for piece in pieces[:-3:3]]
+        three = [tested[shard.row] for shard in shards[:-3:3]]
         assert metrics["accuracy_mean"] == pytest.approx(sum(accuracy for _, accuracy in three) / 3, abs=1e-9)
         assert metrics["test_loss"] == pytest.approx(sum(loss for loss, _ in three) / 3, rel=1e-5)
     assert one.result["accuracy_of_mean_model"] != one.result["accuracy_mean"]

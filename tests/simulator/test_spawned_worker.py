@@ -1,4 +1,4 @@
-"""Workers that are fresh interpreters: told the experiment as TOML, with the board in a file."""
+"""Workers that are fresh interpreters: told the experiment as TOML, with the shared memory in a file."""
 
 import logging
 import os
@@ -26,8 +26,7 @@ from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.shared_memory import Memory
 from gossamer.simulator.simulation import Simulation
 from gossamer.simulator.spawned_worker import spawned, text_of
-from gossamer.simulator.work_plan import WorkPlan
-from gossamer.simulator.worker_pool import WorkerError
+from gossamer.simulator.worker_pool import WorkerError, WorkPlan
 from gossamer.training.block import NodeError
 from gossamer.training.optimizer import Optimizer
 
@@ -59,7 +58,7 @@ def test_a_run_continued_in_fresh_interpreters_is_the_run_in_one_process(tmp_pat
             raise RuntimeError("enough")
 
     def look(_: dict) -> None:
-        assert os.listdir(tmp_path) == ["run"]  # the board is in a file without a name
+        assert os.listdir(tmp_path) == ["run"]  # the shared memory is in a file without a name
 
     with pytest.raises(RuntimeError, match="enough"):
         gossamer.simulate(experiment, tmp_path / "run", 2, 2, stop)
@@ -139,15 +138,14 @@ def table(directory: Path, first: float) -> Experiment:
 def test_workers_that_find_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
     experiment = table(tmp_path, 0.0)
-    ready = PreparedExperiment.of(experiment)
-    assert PreparedExperiment.of(experiment).fingerprint() == ready.fingerprint()
+    prepared = PreparedExperiment.of(experiment)
+    assert PreparedExperiment.of(experiment).fingerprint() == prepared.fingerprint()
     table(tmp_path, 0.5)
-    assert PreparedExperiment.of(experiment).fingerprint() != ready.fingerprint()
-    shares = WorkPlan.of(ready, 1)
+    assert PreparedExperiment.of(experiment).fingerprint() != prepared.fingerprint()
     memory = Memory.in_a_file(tmp_path)
     memory.zeros(1 << 20)
     with pytest.raises(WorkerError, match="found other data than this process"):
-        spawned(text_of(experiment), ready, shares, memory)
+        spawned(text_of(experiment), prepared, WorkPlan.of(prepared, 1), memory)
     memory.close()
 
 

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 
 import numpy as np
@@ -25,8 +25,7 @@ from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.evaluation import EvaluationShard
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.shared_memory import Memory
-from gossamer.simulator.work_plan import BLOCK_BYTES, WorkPlan
-from gossamer.simulator.worker_pool import WorkerError, Workers, end, forked
+from gossamer.simulator.worker_pool import BLOCK_BYTES, WorkerError, WorkerPool, WorkPlan, forked, stop
 from gossamer.training.block import NodeError
 from gossamer.training.privacy import Privacy
 
@@ -40,26 +39,18 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.0005)
 
 
-@dataclass
-class Eight:
-    """Eight units, four each of two workers."""
-
-    def by_worker(self, stage: str) -> list[range]:
-        return [range(4), range(4, 8)]
-
-    def name(self, stage: str, unit: int) -> str:
-        return f"unit {unit}"
+EIGHT = WorkPlan([[range(node, node + 1) for node in nodes] for nodes in (range(4), range(4, 8))])
 
 
 def run_eight(run: Callable[[Tensor, int], None]) -> list[int]:
-    """Of every unit, the process that ran it; `run` is given what is known of that so far."""
+    """Of every work item, the process that ran it; `run` is given what is known of that so far."""
     ran_by = Memory().zeros(8, dtype=torch.int64)
 
-    def one(stage: str, round: int, unit: int) -> None:
-        run(ran_by, unit)
-        ran_by[unit] = os.getpid()
+    def one(stage: str, round: int, item: int) -> None:
+        run(ran_by, item)
+        ran_by[item] = os.getpid()
 
-    workers = Workers(Eight(), forked(one, 2))
+    workers = WorkerPool(EIGHT, forked(one, 2))
     try:
         workers.run("outgoing", 4)
     finally:
@@ -67,9 +58,9 @@ def run_eight(run: Callable[[Tensor, int], None]) -> list[int]:
     return ran_by.tolist()
 
 
-def test_who_has_done_its_own_units_takes_those_of_a_worker_that_is_slow() -> None:
-    def slow(ran_by: Tensor, unit: int) -> None:
-        if unit == 0:
+def test_who_has_done_its_own_items_takes_those_of_a_worker_that_is_slow() -> None:
+    def slow(ran_by: Tensor, item: int) -> None:
+        if item == 0:
             wait_until(lambda: bool(ran_by[1:].all()))
 
     first, *others = run_eight(slow)
@@ -77,26 +68,26 @@ def test_who_has_done_its_own_units_takes_those_of_a_worker_that_is_slow() -> No
     assert first not in others
 
 
-def test_each_worker_begins_with_its_own_units() -> None:
-    def together(ran_by: Tensor, unit: int) -> None:
-        if unit in (0, 1, 2, 3):  # each waits for the same one of the other worker to be over or begun
-            wait_until(lambda: bool(ran_by[4 : 4 + unit].all()))
+def test_each_worker_begins_with_its_own_items() -> None:
+    def together(ran_by: Tensor, item: int) -> None:
+        if item in (0, 1, 2, 3):  # each waits for the same one of the other worker to be over or begun
+            wait_until(lambda: bool(ran_by[4 : 4 + item].all()))
         else:
-            wait_until(lambda: bool(ran_by[: unit - 4].all()))
+            wait_until(lambda: bool(ran_by[: item - 4].all()))
 
     ran_by = run_eight(together)
     assert len(set(ran_by[:3])) == len(set(ran_by[4:7])) == 1
     assert ran_by[0] != ran_by[4]
 
 
-def test_of_several_units_that_fail_the_first_is_told_of() -> None:
-    def fail(ran_by: Tensor, unit: int) -> None:
-        if unit == 2:
-            ran_by[unit] = 1
+def test_of_several_items_that_fail_the_first_is_told_of() -> None:
+    def fail(ran_by: Tensor, item: int) -> None:
+        if item == 2:
+            ran_by[item] = 1
             raise NodeError("node 2 failed")
-        if unit == 4:
+        if item == 4:
             raise NodeError("node 4 failed")
-        if unit == 0:
+        if item == 0:
             time.sleep(0.1)  # the other fails first, most likely; what is told must not depend on it
 
     with pytest.raises(NodeError, match=r"^node 2 failed$"):
@@ -104,20 +95,20 @@ def test_of_several_units_that_fail_the_first_is_told_of() -> None:
 
 
 def test_a_worker_that_dies_is_told_of_with_round_stage_and_what_it_was_at() -> None:
-    def die(ran_by: Tensor, unit: int) -> None:
-        if unit == 6:
+    def die(ran_by: Tensor, item: int) -> None:
+        if item == 6:
             os._exit(3)
 
-    with pytest.raises(WorkerError, match=r"^a worker died in round 5, outgoing, at unit 6 \(exit code 3\)$"):
+    with pytest.raises(WorkerError, match=r"^a worker died in round 5, outgoing, at nodes 6 to 6 \(exit code 3\)$"):
         run_eight(die)
 
 
 def test_workers_end_by_themselves_beside_later_ones() -> None:
     """Which have copies of the pipes of those before them, so that these do not end."""
-    before = forked(lambda stage, round, unit: None, 2)
-    later = forked(lambda stage, round, unit: None, 2)
-    end(before)
-    end(later)
+    before = forked(lambda stage, round, item: None, 2)
+    later = forked(lambda stage, round, item: None, 2)
+    stop(before)
+    stop(later)
     assert [worker.exit_code(0) for worker in (*before, *later)] == [0, 0, 0, 0]
 
 
@@ -132,7 +123,7 @@ def test_if_a_process_cannot_be_forked_those_before_it_end(monkeypatch: pytest.M
 
     monkeypatch.setattr(multiprocessing.get_context("fork").Process, "start", fail_at_the_third)
     with pytest.raises(BlockingIOError, match="no more processes"):
-        forked(lambda stage, round, unit: None, 3)
+        forked(lambda stage, round, item: None, 3)
     assert [process.exitcode for process in begun] == [0, 0]
     assert gc.get_freeze_count() == 0
 
@@ -141,24 +132,24 @@ def test_if_a_process_cannot_be_forked_those_before_it_end(monkeypatch: pytest.M
 def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
     for experiment in (QUADRATIC, replace(QUADRATIC, nodes=4096, task=replace(QUADRATIC.task, dimension=2400))):
         task = experiment.task.load()
-        shares = WorkPlan.of(PreparedExperiment(experiment, task, [], []), num_workers)
-        blocks = [block for share in shares.blocks for block in share]
+        plan = WorkPlan.of(PreparedExperiment(experiment, task, [], []), num_workers)
+        blocks = [block for own in plan.blocks for block in own]
         assert [node for block in blocks for node in block] == list(range(experiment.nodes))
         assert max(map(len, blocks)) * 4 * sum(task.layer_sizes) <= BLOCK_BYTES
-        assert len({len(share) for share in shares.blocks}) == 1
+        assert len({len(own) for own in plan.blocks}) == 1
         if experiment is QUADRATIC:  # so little that it is not worth more
             assert len(blocks) == num_workers
         else:
-            assert len(shares.blocks[0]) >= 4
+            assert len(plan.blocks[0]) >= 4
 
 
-@pytest.mark.parametrize("num_pieces", [0, 1, 8, 24, 100])
-def test_every_piece_of_a_test_is_somebodys_and_units_of_them_are_few(num_pieces: int) -> None:
-    ready = PreparedExperiment(QUADRATIC, QUADRATIC.task.load(), [], [EvaluationShard(0, np.arange(1))] * num_pieces)
-    shares = WorkPlan.of(ready, 3)
-    units = [unit for share in shares.by_worker("test") for unit in share]
-    assert len(units) == min(num_pieces, 24)
-    assert sorted(piece for unit in units for piece in shares.tests(unit)) == list(range(num_pieces))
+@pytest.mark.parametrize("num_shards", [0, 1, 8, 24, 100])
+def test_every_shard_of_an_evaluation_is_somebodys_and_work_items_are_few(num_shards: int) -> None:
+    shards = [EvaluationShard(0, np.arange(1))] * num_shards
+    plan = WorkPlan.of(PreparedExperiment(QUADRATIC, QUADRATIC.task.load(), [], shards), 3)
+    items = [item for own in plan.by_worker("evaluate") for item in own]
+    assert len(items) == min(num_shards, 24)
+    assert sorted(shard for item in items for shard in plan.evaluation_shards(item)) == list(range(num_shards))
 
 
 def images() -> Supervised:
@@ -180,17 +171,17 @@ WANDERING = {case: of(case) for case in CASES} | {
 def test_blocks_that_go_from_worker_to_worker_give_the_same_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = replace(WANDERING[name], evaluation=Evaluation(every=2))
     whole = gossamer.simulate(experiment, workers=1)
-    monkeypatch.setattr("gossamer.simulator.work_plan.BLOCK_BYTES", 1)  # of one node each
+    monkeypatch.setattr("gossamer.simulator.worker_pool.BLOCK_BYTES", 1)  # of one node each
     ran_by = Memory().zeros(4, 100, 8, dtype=torch.int64)
-    run, stages = BlockRunners.run, ("outgoing", "incoming", "show", "test")
+    run, stages = BlockRunners.run, ("outgoing", "incoming", "show", "evaluate")
 
-    def delayed(self: BlockRunners, stage: str, round: int, unit: int) -> None:
-        """The first unit of a worker, in turn of the one and the other, waits until all others are done."""
-        here, (mine, other) = ran_by[stages.index(stage), round], self._shares.by_worker(stage)[:: 1 - 2 * (round % 2)]
-        if unit == mine[0]:
+    def delayed(self: BlockRunners, stage: str, round: int, item: int) -> None:
+        """The first item of a worker, in turn of the one and the other, waits until all others are done."""
+        here, (mine, other) = ran_by[stages.index(stage), round], self._plan.by_worker(stage)[:: 1 - 2 * (round % 2)]
+        if item == mine[0]:
             wait_until(lambda: bool(here[[*mine[1:], *other]].all()))
-        run(self, stage, round, unit)
-        here[unit] = os.getpid()
+        run(self, stage, round, item)
+        here[item] = os.getpid()
 
     monkeypatch.setattr(BlockRunners, "run", delayed)
     wandered = gossamer.simulate(experiment, workers=2)

@@ -17,7 +17,7 @@ from gossamer.experiments.experiment import ExperimentError
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import MatrixFactorization
-from gossamer.simulator.work_plan import split
+from gossamer.simulator.worker_pool import split
 from gossamer.training import strategies
 from gossamer.training.optimizer import Optimizer
 

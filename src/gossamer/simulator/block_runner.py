@@ -20,7 +20,7 @@ from gossamer.graphs.faults import Network
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.resync_ledger import ResyncLedger
 from gossamer.simulator.shared_state import SharedState
-from gossamer.simulator.work_plan import WorkPlan
+from gossamer.simulator.worker_pool import WorkPlan
 from gossamer.training.block import Block
 from gossamer.wire.resync import resync_parts
 
@@ -45,33 +45,33 @@ class Codecs:
 
 
 class BlockRunners:
-    """All blocks, of which a worker runs those it is given, and the tests."""
+    """All blocks, of which a worker runs those it is given, and the evaluation."""
 
-    def __init__(self, ready: PreparedExperiment, shares: WorkPlan, board: SharedState):
-        self._ready, self._shares, self._board = ready, shares, board
-        codecs = Codecs(ready.experiment, ready.task)
-        self._blocks = [self._host(nodes, codecs) for share in shares.blocks for nodes in share]
+    def __init__(self, prepared: PreparedExperiment, plan: WorkPlan, board: SharedState):
+        self._prepared, self._plan, self._board = prepared, plan, board
+        codecs = Codecs(prepared.experiment, prepared.task)
+        self._blocks = [self._runner(nodes, codecs) for blocks in plan.blocks for nodes in blocks]
 
-    def _host(self, nodes: range, codecs: Codecs) -> "BlockRunner":
-        x0 = self._board.models[nodes.start : nodes.stop]
-        shards = [self._ready.shards[i] for i in nodes]
-        return BlockRunner(Block(self._ready.experiment, self._ready.task, nodes, shards, x0), self._board, codecs)
+    def _runner(self, nodes: range, codecs: Codecs) -> "BlockRunner":
+        prepared, x0 = self._prepared, self._board.models[nodes.start : nodes.stop]
+        shards = [prepared.shards[i] for i in nodes]
+        return BlockRunner(Block(prepared.experiment, prepared.task, nodes, shards, x0), self._board, codecs)
 
-    def run(self, stage: str, round: int, unit: int) -> None:
-        if stage == "test":
-            for place in self._shares.tests(unit):
-                self._test(place)
+    def run(self, stage: str, round: int, item: int) -> None:
+        if stage == "evaluate":
+            for number in self._plan.evaluation_shards(item):
+                self._evaluate(number)
         else:
-            self._blocks[unit].run(stage, round)
+            self._blocks[item].run(stage, round)
 
-    def _test(self, place: int) -> None:
-        """A model that lies on the board, whoever's node it is."""
-        board, (row, samples) = self._board, self._shares.pieces[place]
+    def _evaluate(self, number: int) -> None:
+        """A shard, whoever's node it is of."""
+        board, (row, samples) = self._board, self._prepared.evaluation_shards[number]
         if row < len(board.models):
             model, buffers = board.models[row], board.buffers[row]
         else:
             model, buffers = torch.tensor_split(board.mean, [board.models.shape[1]])
-        board.scores[place] = torch.tensor(self._ready.task.evaluate(model, samples, buffers), dtype=torch.float64)
+        board.scores[number] = torch.tensor(self._prepared.task.evaluate(model, samples, buffers), dtype=torch.float64)
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""Tests of models in pieces that any worker can take: one model, on some of the test samples.
+"""Evaluation in shards that any worker can take: one model, on some of the test samples.
 
-The pieces depend on the experiment alone, and their scores are put together in one order, so the number of workers
+The shards depend on the experiment alone, and their scores are put together in one order, so the number of workers
 changes nothing.
 """
 
@@ -14,7 +14,7 @@ from gossamer.core import Samples, Task
 from gossamer.core.rng import permutation, philox
 from gossamer.experiments.experiment import Experiment
 
-_PIECE = 500  # samples
+SHARD_SAMPLES = 500
 
 
 class EvaluationShard(NamedTuple):
@@ -28,28 +28,25 @@ def evaluation_shards(experiment: Experiment, task: Task) -> list[EvaluationShar
     """Everything that an evaluation of a prepared experiment tests, in the order of nodes; the mean model last."""
     rows = [*chosen_nodes(experiment), *[experiment.nodes] * experiment.evaluation.mean_model]
     samples = chosen_test_samples(experiment, task)
-    return [
-        EvaluationShard(row, samples[start : start + _PIECE])
-        for row in rows
-        for start in range(0, len(samples), _PIECE)
-    ]
+    starts = range(0, len(samples), SHARD_SAMPLES)
+    return [EvaluationShard(row, samples[start : start + SHARD_SAMPLES]) for row in rows for start in starts]
 
 
-def scores_of(pieces: Sequence[EvaluationShard], scores: Tensor) -> dict[int, list[float]]:
-    """Test loss and metric of every model, from those of the pieces, (pieces, 2)."""
+def scores_of(shards: Sequence[EvaluationShard], scores: Tensor) -> dict[int, list[float]]:
+    """Test loss and metric of every model, from those of the shards, (shards, 2)."""
     found: dict[int, list[float]] = {}
-    rows = np.array([piece.row for piece in pieces])
+    rows = np.array([shard.row for shard in shards])
     for row in dict.fromkeys(rows.tolist()):
         here = np.flatnonzero(rows == row)
-        lengths = [len(piece.samples) for piece in pieces if piece.row == row]
+        lengths = [len(shard.samples) for shard in shards if shard.row == row]
         values = scores.numpy()[here]
         found[row] = (values[0] if len(here) == 1 else np.average(values, axis=0, weights=lengths)).tolist()
     return found
 
 
-def num_tested(pieces: Sequence[EvaluationShard]) -> int:
+def num_tested(shards: Sequence[EvaluationShard]) -> int:
     """Samples that each model is tested on."""
-    return sum(len(piece.samples) for piece in pieces if piece.row == pieces[0].row)
+    return sum(len(shard.samples) for shard in shards if shard.row == shards[0].row)
 
 
 def chosen_nodes(experiment: Experiment) -> list[int]:

@@ -19,7 +19,7 @@ class PreparedExperiment(NamedTuple):
     experiment: Experiment  # prepared
     task: Task
     shards: Sequence[Samples]  # of each node
-    pieces: Sequence[EvaluationShard]  # of tests
+    evaluation_shards: Sequence[EvaluationShard]
 
     @classmethod
     def of(cls, experiment: Experiment) -> "PreparedExperiment":

@@ -29,8 +29,7 @@ from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.resync_ledger import Resend
 from gossamer.simulator.shared_memory import Memory
 from gossamer.simulator.shared_state import SharedState
-from gossamer.simulator.work_plan import WorkPlan
-from gossamer.simulator.worker_pool import InProcessPool, Workers, forked
+from gossamer.simulator.worker_pool import InProcessPool, WorkerPool, WorkPlan, forked
 from gossamer.training.block import NodeError
 
 log = logging.getLogger(__name__)
@@ -51,9 +50,7 @@ class Simulation:
         """In so many processes; models and states in memory, or in files of a scratch directory."""
         if start not in (None, "fork", "spawn") or (start == "fork" and not hasattr(os, "fork")):
             raise ExperimentError(f'start must be "fork", where there is such a thing, or "spawn", {start!r} was given')
-        self._workers: Workers | InProcessPool | None = (
-            None  # started with the first round, after a resume has set the state
-        )
+        self._workers: WorkerPool | InProcessPool | None = None  # start with the first round, after a resume
         self._memory = Memory()
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
@@ -64,19 +61,19 @@ class Simulation:
             raise
 
     def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None, start: Start) -> None:
-        self._ready = PreparedExperiment.of(experiment)
-        self.experiment, self.task = self._ready.experiment, self._ready.task
+        self._prepared = PreparedExperiment.of(experiment)
+        self.experiment, self.task = self._prepared.experiment, self._prepared.task
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
         self._network = network_of(self.experiment)
-        self._shares = WorkPlan.of(self._ready, workers or default_workers())
+        self._plan = WorkPlan.of(self._prepared, workers or default_workers())
         self._text: str | None = None  # the experiment, if workers are told it
-        if start == "spawn" and self._shares.num_workers > 1:
+        if start == "spawn" and self._plan.num_workers > 1:
             try:
                 self._text = spawned.text_of(experiment)
             except ValueError as error:
                 log.warning("one worker runs all nodes: %s", error)
-                self._shares = WorkPlan.of(self._ready, 1)
+                self._plan = WorkPlan.of(self._prepared, 1)
         self._board = self._lay_out(scratch)
         self._last: tuple[Links, Resend]  # what the last round sent
 
@@ -87,7 +84,9 @@ class Simulation:
             if directory is not None:
                 self._memory = Memory.in_files(directory) if self._text is None else Memory.in_a_file(directory)
             small = Memory() if self._text is None else self._memory
-            return SharedState.of(self.experiment, self.task, len(self._ready.pieces), self._memory, small)
+            return SharedState.of(
+                self.experiment, self.task, len(self._prepared.evaluation_shards), self._memory, small
+            )
         except OSError as error:
             if directory is None:
                 raise
@@ -127,7 +126,7 @@ class Simulation:
         if self.experiment.evaluation.due(self.round, self.experiment.rounds):
             self._workers.run("show", self.round - 1)
             measured = self._compare()
-            self._workers.run("test", self.round - 1)
+            self._workers.run("evaluate", self.round - 1)
             metrics |= self._measure(measured)
         return metrics | {"seconds": time.perf_counter() - started}
 
@@ -178,12 +177,12 @@ class Simulation:
         """(n, D): the model of every node now; where it is a part of the state, the next round changes it in place."""
         return self.experiment.optimizer.wrap(self.experiment.algorithm).model(self._board.state)
 
-    def _start(self) -> Workers | InProcessPool:
+    def _start(self) -> WorkerPool | InProcessPool:
         precompile(self.experiment, self.task)
         if self._text is not None:
-            return Workers(self._shares, spawned.spawned(self._text, self._ready, self._shares, self._memory))
-        run, number = BlockRunners(self._ready, self._shares, self._board).run, self._shares.num_workers
-        return InProcessPool(self._shares, run) if number == 1 else Workers(self._shares, forked(run, number))
+            return WorkerPool(self._plan, spawned.spawned(self._text, self._prepared, self._plan, self._memory))
+        run, number = BlockRunners(self._prepared, self._plan, self._board).run, self._plan.num_workers
+        return InProcessPool(self._plan, run) if number == 1 else WorkerPool(self._plan, forked(run, number))
 
     def _fate(self) -> tuple[Links, NDArray[np.bool_]]:
         """What is sent in the next round, and which of it arrives."""
@@ -264,10 +263,10 @@ class Simulation:
 
     def _measure(self, measured: dict[str, Any]) -> dict[str, Any]:
         """Test loss and metric of the nodes that were tested and of the mean model, beside what was measured before."""
-        metric, of_rows = self.task.metric, scores_of(self._ready.pieces, self._board.scores)
+        metric, of_rows = self.task.metric, scores_of(self._prepared.evaluation_shards, self._board.scores)
         of_mean = of_rows.pop(self.experiment.nodes, None)
         scores = {f"node {row}": found for row, found in of_rows.items()}
-        measured |= {"tested_nodes": len(scores), "tested_samples": num_tested(self._ready.pieces)}
+        measured |= {"tested_nodes": len(scores), "tested_samples": num_tested(self._prepared.evaluation_shards)}
         measured["test_samples"] = self.task.num_test_samples
         if of_mean is not None:
             measured[f"{metric}_of_mean_model"] = of_mean[1]

@@ -1,9 +1,9 @@
 """Workers that are fresh interpreters, for systems on which a process with threads must not be forked.
 
-    python -m gossamer.simulator.spawned_worker BOARD
+    python -m gossamer.simulator.spawned_worker DESCRIPTOR
 
 Nothing is pickled, and the program that started them is not run again. Standard input is a socket, on which come the
-experiment as TOML and then the stages; BOARD is the descriptor of the open file that is the board. Everything else
+experiment as TOML and then the stages; DESCRIPTOR is that of the open file that is the shared memory. Everything else
 follows from the experiment, and that it did is checked.
 """
 
@@ -28,8 +28,7 @@ from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.shared_memory import Memory
 from gossamer.simulator.shared_state import SharedState
-from gossamer.simulator.work_plan import WorkPlan
-from gossamer.simulator.worker_pool import Run, Worker, WorkerError, end, serve
+from gossamer.simulator.worker_pool import Run, Worker, WorkerError, WorkPlan, serve, stop
 
 AVAILABLE = os.name == "posix"  # elsewhere a socket cannot be standard input
 
@@ -48,34 +47,34 @@ def text_of(experiment: Experiment) -> str:
     return text
 
 
-def spawned(experiment: str, ready: PreparedExperiment, shares: WorkPlan, memory: Memory) -> list[Worker]:
-    """As many fresh interpreters as there are shares, once they too are ready with the experiment, which is TOML."""
-    blocks = [[(nodes.start, nodes.stop) for nodes in share] for share in shares.blocks]
+def spawned(experiment: str, prepared: PreparedExperiment, plan: WorkPlan, memory: Memory) -> list[Worker]:
+    """As many fresh interpreters as the plan has workers, once they too have prepared the experiment, which is TOML."""
+    blocks = [[(nodes.start, nodes.stop) for nodes in own] for own in plan.blocks]
     workers: list[Worker] = []
     try:
-        for _ in shares.blocks:
+        for _ in plan.blocks:
             workers.append(_start(memory))
         for worker in workers:
             with suppress(OSError):  # it is dead, and the next lines say so
                 worker.connection.send_bytes(json.dumps([experiment, blocks]).encode())
-        fingerprint = ready.fingerprint()
+        fingerprint = prepared.fingerprint()
         for worker in workers:
             _check(worker, fingerprint)
     except BaseException:
-        end(workers)
+        stop(workers)
         raise
     return workers
 
 
 def _start(memory: Memory) -> Worker:
     assert memory.file is not None
-    board = memory.file.fileno()
+    descriptor = memory.file.fileno()
     here, there = Pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gossamer.simulator.spawned_worker", str(board)],
+            [sys.executable, "-P", "-m", "gossamer.simulator.spawned_worker", str(descriptor)],
             stdin=there.fileno(),
-            pass_fds=[board],
+            pass_fds=[descriptor],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(str(path) or os.getcwd() for path in sys.path)},
             process_group=0,  # Ctrl-C reaches the whole group of a terminal; the parent decides
         )
@@ -88,7 +87,7 @@ def _start(memory: Memory) -> Worker:
 
 
 def _check(worker: Worker, fingerprint: str) -> None:
-    """Wait until a worker is ready."""
+    """Wait until a worker has prepared the same experiment."""
     try:
         found, trouble = json.loads(worker.connection.recv_bytes())
     except (EOFError, OSError):
@@ -110,9 +109,9 @@ def main(descriptor: int) -> None:
     with suppress(EOFError, OSError):  # the pipe has ended, because the parent has
         experiment, blocks = json.loads(connection.recv_bytes())
         try:
-            ready = PreparedExperiment.of(toml.read(tomllib.loads(experiment)))
-            fingerprint = ready.fingerprint()
-            run = _hosts(ready, [[range(*nodes) for nodes in share] for share in blocks], descriptor).run
+            prepared = PreparedExperiment.of(toml.read(tomllib.loads(experiment)))
+            fingerprint = prepared.fingerprint()
+            run = _block_runners(prepared, [[range(*nodes) for nodes in own] for own in blocks], descriptor).run
         except Exception:
             trouble = traceback.format_exc()
         connection.send_bytes(json.dumps([fingerprint, trouble]).encode())
@@ -120,12 +119,13 @@ def main(descriptor: int) -> None:
         serve(run, connection)
 
 
-def _hosts(ready: PreparedExperiment, blocks: Sequence[Sequence[range]], descriptor: int) -> BlockRunners:
+def _block_runners(prepared: PreparedExperiment, blocks: Sequence[Sequence[range]], descriptor: int) -> BlockRunners:
     with os.fdopen(descriptor, "r+b") as file:
         memory = Memory(file, is_new=False)
-        board = SharedState.of(ready.experiment, ready.task, len(ready.pieces), memory, memory)
-    precompile(ready.experiment, ready.task)
-    return BlockRunners(ready, WorkPlan(blocks, ready.pieces), board)
+        num_shards = len(prepared.evaluation_shards)
+        shared = SharedState.of(prepared.experiment, prepared.task, num_shards, memory, memory)
+    precompile(prepared.experiment, prepared.task)
+    return BlockRunners(prepared, WorkPlan(blocks, num_shards), shared)
 
 
 if __name__ == "__main__":

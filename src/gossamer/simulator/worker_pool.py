@@ -1,8 +1,8 @@
-"""Worker processes: each takes units of a stage, one after the other, and leaves the results in memory they share.
+"""Worker processes: each takes work items of a stage, one after the other, and leaves the results in shared memory.
 
 Because rows never meet in an algorithm, a block in a process of its own computes what it would anywhere else, to the
-last bit; and because a block's state is on the board between stages, any process can run it. So they are handed out by
-this process, which knows at every moment who is at what: a core that is slow or busy takes fewer. Only short commands
+last bit; and because a block's state is in shared memory between stages, any process can run it. So this process hands
+the items out, and knows at every moment who is at what: a core that is slow or busy takes fewer. Only short commands
 go through the pipes.
 """
 
@@ -19,32 +19,105 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
+import numpy as np
 import torch
 
 from gossamer.simulator.allocator import trim_heap, tune_malloc
+from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.training.block import NodeError
 
+BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them is small, and near the processor
+LEAST_BYTES = 1 << 20  # where more blocks are wanted, none is smaller: each takes some tenths of a millisecond itself
+ITEMS_PER_WORKER = 8  # where none gets too small: the last one is what others wait for
+STOP_SECONDS = 2.0  # for a worker to end by itself
+
 Run = Callable[[str, int, int], None]
-"""Runs a unit: takes stage, round and the unit's number."""
-
-END_SECONDS = 2.0
-
-
-class Units(Protocol):
-    """What there is to do."""
-
-    def by_worker(self, stage: str) -> Sequence[Sequence[int]]:
-        """The numbers of each worker's own units."""
-
-    def name(self, stage: str, unit: int) -> str: ...
+"""Runs a work item: takes stage, round and the item's number."""
 
 
 class WorkerError(RuntimeError):
     """A worker failed or died."""
+
+
+@dataclass(frozen=True)
+class WorkPlan:
+    """The work items of every stage, and whose they are at first: blocks of nodes, or some shards of an evaluation.
+
+    An item is at first one worker's own, so that what it keeps of its nodes is used again; who has done its own takes
+    what others have not begun.
+    """
+
+    blocks: Sequence[Sequence[range]]  # each worker's, nodes ascending
+    num_shards: int = 0  # of an evaluation
+
+    @classmethod
+    def of(cls, prepared: PreparedExperiment, num_workers: int) -> "WorkPlan":
+        chunk = getattr(prepared.task, "chunk", 1)
+        chunk_bytes = 4 * sum(prepared.task.layer_sizes) * chunk
+        runs = split(range(prepared.experiment.nodes), num_workers, chunk)
+        numbers = [_num_blocks(-(-len(run) // chunk), chunk_bytes, len(runs)) for run in runs]
+        blocks = [split(run, number, chunk) for run, number in zip(runs, numbers, strict=True)]
+        return cls(blocks, len(prepared.evaluation_shards))
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.blocks)
+
+    def by_worker(self, stage: str) -> list[range]:
+        """The numbers of each worker's own items."""
+        if stage == "evaluate":
+            return [range(number, self._num_evaluations, self.num_workers) for number in range(self.num_workers)]
+        ends = np.cumsum([0, *map(len, self.blocks)]).tolist()
+        return [range(start, end) for start, end in pairwise(ends)]
+
+    def evaluation_shards(self, item: int) -> range:
+        """The numbers of the shards in an item of an evaluation."""
+        return range(item, self.num_shards, self._num_evaluations)
+
+    @property
+    def _num_evaluations(self) -> int:
+        return min(self.num_shards, ITEMS_PER_WORKER * self.num_workers)
+
+    def name(self, stage: str, item: int) -> str:
+        """What an error says of an item."""
+        if stage == "evaluate":
+            return f"item {item + 1} of {self._num_evaluations}"
+        nodes = [block for blocks in self.blocks for block in blocks][item]
+        return f"nodes {nodes[0]} to {nodes[-1]}"
+
+
+def _num_blocks(num_chunks: int, chunk_bytes: int, num_workers: int) -> int:
+    """Of one of so many workers, whose nodes are so many chunks."""
+    needed = -(-num_chunks // max(1, BLOCK_BYTES // chunk_bytes))
+    wanted = min(ITEMS_PER_WORKER, num_chunks * chunk_bytes // LEAST_BYTES)
+    return needed if num_workers == 1 else max(needed, wanted)
+
+
+def split(nodes: range, number: int, chunk: int) -> list[range]:
+    """The nodes in so many runs of whole chunks, as even as can be; fewer, if there are not enough chunks."""
+    firsts = np.arange(nodes.start, nodes.stop, chunk)
+    starts = [int(part[0]) for part in np.array_split(firsts, min(number, len(firsts)))]
+    return [range(start, end) for start, end in zip(starts, [*starts[1:], nodes.stop], strict=True)]
+
+
+class InProcessPool:
+    """Runs a stage in this process, one item after the other."""
+
+    def __init__(self, plan: WorkPlan, run: Run):
+        self._plan, self._run = plan, run
+
+    def run(self, stage: str, round: int) -> None:
+        for items in self._plan.by_worker(stage):
+            for item in items:
+                self._run(stage, round, item)
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass
@@ -64,93 +137,78 @@ class Worker:
         return self.process.returncode
 
 
-class Workers:
-    """Runs a stage: hands its units out, and waits for all."""
+class WorkerPool:
+    """Runs a stage: hands its items out, and waits for all."""
 
-    def __init__(self, units: Units, workers: Sequence[Worker]):
-        self._units = units
+    def __init__(self, plan: WorkPlan, workers: Sequence[Worker]):
+        self._plan = plan
         self._workers = workers
         atexit.register(self.close)  # if nobody else does: multiprocessing would ask them to terminate, and wait
 
     def run(self, stage: str, round: int) -> None:
-        """Of several units that fail, the first is told of, as it would be by one worker."""
-        left = [deque(share) for share in self._units.by_worker(stage)]
-        at: dict[Connection, tuple[int, int]] = {}  # the number of a worker and the unit that it has taken
+        """If several items fail, raises the error of the first, as one worker would."""
+        left = [deque(items) for items in self._plan.by_worker(stage)]
+        busy: dict[Connection, tuple[int, int]] = {}  # the number of a worker and the item that it has taken
         failures: dict[int, Exception] = {}
 
         def hand_out(number: int) -> None:
-            unit = _next(left, number)
-            if unit is not None and unit < min(failures, default=unit + 1):
+            item = _next(left, number)
+            if item is not None and item < min(failures, default=item + 1):
                 connection = self._workers[number].connection
-                at[connection] = number, unit
+                busy[connection] = number, item
                 with suppress(OSError):  # it is dead, and its pipe has ended
-                    connection.send_bytes(json.dumps([stage, round, unit]).encode())
+                    connection.send_bytes(json.dumps([stage, round, item]).encode())
 
         for number in range(len(self._workers)):
             hand_out(number)
-        while at:
-            for connection in wait(list(at)):
+        while busy:
+            for connection in wait(list(busy)):
                 assert isinstance(connection, Connection)
-                number, unit = at.pop(connection)
+                number, item = busy.pop(connection)
                 try:
                     answer = json.loads(connection.recv_bytes())
                 except (EOFError, OSError):
-                    code, where = self._workers[number].exit_code(1), self._units.name(stage, unit)
+                    code, where = self._workers[number].exit_code(1), self._plan.name(stage, item)
                     told = f"a worker died in round {round + 1}, {stage}, at {where} (exit code {code})"
-                    failures[unit] = WorkerError(told)
+                    failures[item] = WorkerError(told)
                     continue
                 if answer:
-                    failures[unit] = error_of(answer)
+                    failures[item] = _error_of(answer)
                 hand_out(number)
         if failures:
             raise failures[min(failures)]
 
     def close(self) -> None:
         atexit.unregister(self.close)
-        end(self._workers)
+        stop(self._workers)
         self._workers = []
 
 
-class InProcessPool:
-    """Runs a stage in this process, one unit after the other."""
-
-    def __init__(self, units: Units, run: Run):
-        self._units, self._run = units, run
-
-    def run(self, stage: str, round: int) -> None:
-        for share in self._units.by_worker(stage):
-            for unit in share:
-                self._run(stage, round, unit)
-
-    def close(self) -> None:
-        pass
-
-
 def _next(left: Sequence[deque[int]], number: int) -> int | None:
-    """The first of the worker's own units; else the last of who has most of them left."""
+    """The first of the worker's own items; else the last of who has most of them left."""
     if left[number]:
         return left[number].popleft()
     most = max(left, key=len)
     return most.pop() if most else None
 
 
-def error_of(answer: tuple[str, str]) -> Exception:
-    """What a worker answers if a unit failed."""
+def _error_of(answer: tuple[str, str]) -> Exception:
+    """What a worker answers if an item failed."""
     kind, text = answer
     return NodeError(text) if kind == "node" else WorkerError(text)
 
 
-def end(workers: Sequence[Worker]) -> None:
-    """All of them, and those that do not soon, by force."""
+def stop(workers: Sequence[Worker]) -> None:
+    """Stop all of them; those that do not end soon, by force."""
     for worker in workers:
         with suppress(OSError):  # it is dead
             worker.connection.send_bytes(b"null")  # the workers of a later simulation may hold the pipe open
         worker.connection.close()  # a worker whose pipe ends, ends
-    until = time.monotonic() + END_SECONDS
+    until = time.monotonic() + STOP_SECONDS
     for worker in workers:
         if worker.exit_code(max(0.0, until - time.monotonic())) is None:
             worker.process.kill()
-            worker.exit_code(END_SECONDS)
+            worker.exit_code(STOP_SECONDS)
 
 
 def forked(run: Run, number: int) -> list[Worker]:
@@ -173,7 +231,7 @@ def forked(run: Run, number: int) -> list[Worker]:
                     raise
             workers.append(Worker(process, here))
     except BaseException:
-        end(workers)
+        stop(workers)
         raise
     finally:
         gc.unfreeze()
@@ -194,10 +252,10 @@ def serve(run: Run, connection: Connection) -> NoReturn:
     tune_malloc()
     with suppress(EOFError, OSError):
         while (command := json.loads(connection.recv_bytes())) is not None:
-            stage, round, unit = command
+            stage, round, item = command
             answer = None
             try:
-                run(stage, round, unit)
+                run(stage, round, item)
             except NodeError as error:
                 answer = ["node", str(error)]
             except Exception:
