@@ -26,10 +26,9 @@ from gossamer.peers.checkpoint import Saved
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import MEANINGS, Counters
 from gossamer.peers.data import prepare
-from gossamer.peers.grpc.calls import Heartbeat
-from gossamer.peers.grpc.link import Delivered, Link, Outcome, Waiting
 from gossamer.peers.grpc.liveness import Liveness
-from gossamer.peers.grpc.mailbox import Mailbox, Verdict
+from gossamer.peers.grpc.protocol import Heartbeat
+from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoing, Verdict
 from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log
 from gossamer.peers.rounds import Node, Waits
@@ -141,17 +140,17 @@ def test_a_link_keeps_the_order_tries_again_and_drops_what_waits_too_long() -> N
         open_gate.wait(30)
         tries[0] += 1
         if tries[0] == 1:
-            return Delivered(Outcome.AGAIN, 4)
+            return Delivered(Outcome.RETRY, 4)
         sent.append((round, payload()))
         return Delivered(Outcome.TAKEN, len(payload()))
 
     link = Link("b", send, lambda *what: done.append(what), lambda: True)
     later = time.monotonic() + 60
-    link.offer(Waiting(0, lambda: b"zero", later), later)
+    link.offer(Outgoing(0, lambda: b"zero", later), later)
     while link._queued is not None:
         time.sleep(0.001)
-    link.offer(Waiting(1, lambda: b"one", later), later)
-    link.offer(Waiting(2, lambda: b"two", later), time.monotonic() + 0.05)  # the one that waits makes room
+    link.offer(Outgoing(1, lambda: b"one", later), later)
+    link.offer(Outgoing(2, lambda: b"two", later), time.monotonic() + 0.05)  # the one that waits makes room
     assert done == [(1, 0, 0, False)]
     assert link.oldest == 0
     open_gate.set()

@@ -15,7 +15,7 @@ from harness import DIGITS, PATIENT, events, results, until
 
 from gossamer.experiments import toml
 from gossamer.graphs.topologies import Ring
-from gossamer.peers.grpc.calls import ENVELOPE_KEY, Envelope, Heartbeat
+from gossamer.peers.grpc.protocol import ENVELOPE_KEY, Envelope, Heartbeat
 from gossamer.peers.identity import group, keys
 from gossamer.peers.local.dashboard import compare
 from gossamer.peers.local.local_group import LocalGroup

@@ -11,7 +11,7 @@ from gossamer.core import Part, PartSpec, sparse_part
 from gossamer.peers import messages
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
-from gossamer.peers.grpc.calls import CHUNK, Envelope, Heartbeat
+from gossamer.peers.grpc.protocol import CHUNK, Envelope, Heartbeat
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import keys
 from gossamer.peers.identity.group import Group, Member

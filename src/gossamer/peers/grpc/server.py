@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from gossamer.experiments.experiment import ExperimentError
-from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, PutAnswer, pieces
-from gossamer.peers.grpc.mailbox import Verdict
+from gossamer.peers.grpc.protocol import ENVELOPE_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
+from gossamer.peers.grpc.queues import Verdict
 from gossamer.peers.identity.group import Member
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.transport import Arrived
@@ -24,18 +24,9 @@ HOLD_SECONDS = 5.0  # how long an early message may wait here before its sender 
 MAX_CALLS_PER_PEER = 4  # at once
 PULL_SECONDS = 1.0  # between two states for the same peer
 SERVER_OPTIONS = [
+    *OPTIONS,
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.http2.lookahead_bytes", 1 << 22),
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
-    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
-    ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.max_metadata_size", 8192),
-    ("grpc.keepalive_time_ms", 3000),
-    ("grpc.keepalive_timeout_ms", 5000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
@@ -49,13 +40,13 @@ class Server:
         transport: "GrpcTransport",
         most_bytes: int,
         check: Callable[[bytes, int, int], tuple[bytes, ...]],
-        model: Callable[[], bytes | None],
+        state: Callable[[], bytes | None],
         bind: str,
     ):
         self._transport = transport
         self._most_bytes = most_bytes
         self._check = check
-        self._model = model
+        self._state = state
         self._calls: dict[int, int] = {}
         self._pulled: dict[int, float] = {}
         self._lock = threading.Lock()
@@ -98,8 +89,8 @@ class Server:
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                round, num_bytes, incarnation, beat = self._open(context)
-                self._transport.take_heartbeat(member.node, beat, 0.0)
+                round, num_bytes, incarnation, heartbeat = self._open(context)
+                self._transport.take_heartbeat(member.node, heartbeat, 0.0)
                 if incarnation != self._transport.incarnation:
                     return PutAnswer.NEW_INCARNATION + self._transport.heartbeat_for(member.node).write()
                 frames = self._check(_assemble(requests, num_bytes), member.node, round)
@@ -140,11 +131,11 @@ class Server:
     def _beat(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                beat = Heartbeat.read(next(requests, b""))
+                heartbeat = Heartbeat.read(next(requests, b""))
             except ValueError as error:
                 self._transport.counters.add(bad_frames=1)
                 _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            self._transport.take_heartbeat(member.node, beat, 0.0)
+            self._transport.take_heartbeat(member.node, heartbeat, 0.0)
             return self._transport.heartbeat_for(member.node).write()
 
     def _pull(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -152,7 +143,7 @@ class Server:
             with self._lock:
                 soon = time.monotonic() - self._pulled.get(member.node, -PULL_SECONDS) < PULL_SECONDS
                 self._pulled[member.node] = time.monotonic()
-            frame = None if soon else self._model()
+            frame = None if soon else self._state()
             if frame is None:
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again later")
             yield from pieces(frame)

@@ -14,10 +14,9 @@ import grpc
 
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
-from gossamer.peers.grpc.calls import CHUNK, ENVELOPE_KEY, Envelope, Heartbeat, PutAnswer, pieces
-from gossamer.peers.grpc.link import Delivered, Link, Outcome, Waiting
 from gossamer.peers.grpc.liveness import Liveness
-from gossamer.peers.grpc.mailbox import Mailbox
+from gossamer.peers.grpc.protocol import CHUNK, ENVELOPE_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
+from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoing
 from gossamer.peers.grpc.server import Server
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.identity.keys import Credentials
@@ -34,26 +33,17 @@ REFUSALS = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 CHANNEL_OPTIONS = [
-    ("grpc.keepalive_time_ms", 3000),
-    ("grpc.keepalive_timeout_ms", 5000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
+    *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 2000),  # also how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.max_receive_message_length", CHUNK + 1024),
     ("grpc.enable_retries", 0),
-    ("grpc.http2.max_frame_size", 1 << 20),
-    ("grpc.http2.lookahead_bytes", 1 << 22),
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
-    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
 
 class GrpcTransport:
-    """A peer's place in the network. `check` makes frames of a delivery or raises WireError; `state` gives this peer's
+    """A peer's end of the network. `check` makes frames of a delivery or raises WireError; `state` gives this peer's
     own to one that was away; both are called from other threads."""
 
     def __init__(
@@ -75,7 +65,7 @@ class GrpcTransport:
     ):
         self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
         self.round = 0
-        self.running = False  # or waiting for the others at the start
+        self.running = False  # or outgoing for the others at the start
         self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
         self.mailbox = Mailbox(timeouts.ahead_rounds, timeouts.late_rounds)
@@ -90,7 +80,7 @@ class GrpcTransport:
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._under_way: set[int] = set()
         self._incarnations: dict[int, int] = {}  # the last known of each other peer
-        self._told: dict[int, int] = {}  # the incarnation of each that the last message was for
+        self._sent_to: dict[int, int] = {}  # the incarnation of each that the last message was for
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._server = Server(self, most_bytes, check, state, bind or me.address)
@@ -112,8 +102,8 @@ class GrpcTransport:
             if not self.alive(receiver):
                 self._done(receiver, round, 0, 0, False)
                 continue
-            waiting = Waiting(round, lambda to=receiver: payload(to), give_up)  # type: ignore[misc]
-            self._link(receiver).offer(waiting, until)
+            outgoing = Outgoing(round, lambda to=receiver: payload(to), give_up)  # type: ignore[misc]
+            self._link(receiver).offer(outgoing, until)
 
     def collect(self, round: int, senders: Sequence[int], until: float) -> list[Arrived]:
         def cannot_arrive(sender: int, of_round: int) -> bool:
@@ -169,7 +159,7 @@ class GrpcTransport:
     # What may change while it runs.
 
     def reload(self, group: Group, credentials: Credentials) -> None:
-        """Another group, other keys: whom it does not list any more is shut out at once."""
+        """Another group, other keys: who is not listed any more is shut out at once."""
         with self._lock:
             before, self.group = self.group.nodes, group
             renewed, self.credentials = credentials != self.credentials, credentials
@@ -196,7 +186,7 @@ class GrpcTransport:
             self.log("clocks differ", neighbour=self._name(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
-        self._asked[node] = time.monotonic()  # it has just been told, too
+        self._asked[node] = time.monotonic()  # this peer's own heartbeat went with it
         self._take_incarnation(node, heartbeat.incarnation)
         self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running)
         self.mailbox.wake()
@@ -233,10 +223,10 @@ class GrpcTransport:
         else:
             self.counters.add(lost_out=1)
         with self._lock:  # what a former incarnation of the receiver took is forgotten
-            self._on_outcome(node, round, taken and self._told.get(node) == self._incarnations.get(node))
+            self._on_outcome(node, round, taken and self._sent_to.get(node) == self._incarnations.get(node))
 
     def _put(self, node: int, round: int, payload: Callable[[], bytes], until: float) -> Delivered:
-        incarnation = self._told[node] = self._incarnations.get(node, 0)  # before what it is to be told
+        incarnation = self._sent_to[node] = self._incarnations.get(node, 0)  # before the payload is made for it
         frames = payload()
         return Delivered(self._send(node, round, frames, incarnation, until), len(frames))
 
@@ -247,24 +237,24 @@ class GrpcTransport:
             envelope = Envelope(round, len(frames), incarnation, self.heartbeat_for(node))
             future = self._call_put(node, envelope, frames, max(0.1, seconds))
         except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
-            return Outcome.AGAIN
+            return Outcome.RETRY
         while True:
             try:
                 return self._after_verdict(node, future.result(POLL_SECONDS), began)
             except grpc.FutureTimeoutError:
                 if not self.alive(node) or self._closing.is_set():
                     future.cancel()
-                    return Outcome.AGAIN
+                    return Outcome.RETRY
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
                 return self._after_failure(node, error)
 
     def _call_put(self, node: int, envelope: Envelope, frames: bytes, seconds: float) -> Any:
         """A stream of one message is, to the other end, what a single message is, and costs a thread more here."""
-        told = ((ENVELOPE_KEY, envelope.write()),)
+        metadata = ((ENVELOPE_KEY, envelope.write()),)
         if len(frames) > CHUNK:
             stream = self._channel(node).stream_unary("/gossamer.Peer/Put")
-            return stream.future(pieces(frames), timeout=seconds, metadata=told)
-        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=told)
+            return stream.future(pieces(frames), timeout=seconds, metadata=metadata)
+        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=metadata)
 
     def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
         try:
@@ -272,7 +262,7 @@ class GrpcTransport:
         except ValueError:
             return Outcome.REFUSED
         outcomes = {
-            PutAnswer.EARLY: Outcome.AGAIN,
+            PutAnswer.EARLY: Outcome.RETRY,
             PutAnswer.TAKEN: Outcome.TAKEN,
             PutAnswer.NEW_INCARNATION: Outcome.NEW_INCARNATION,
         }
@@ -292,7 +282,7 @@ class GrpcTransport:
             return Outcome.REFUSED
         if code is grpc.StatusCode.UNAVAILABLE:
             self.liveness.silent(node, refused=True)
-        return Outcome.AGAIN
+        return Outcome.RETRY
 
     # Who is there.
 

@@ -6,9 +6,21 @@ from math import isfinite
 from typing import NamedTuple
 
 CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
-ENVELOPE_KEY = "delivery-bin"  # where a call tells it
+ENVELOPE_KEY = "delivery-bin"  # of the call's metadata
 _ENVELOPE = struct.Struct("<IQI")
 _HEARTBEAT = struct.Struct("<IIBdI")
+OPTIONS = [  # of gRPC, at both ends
+    ("grpc.keepalive_time_ms", 3000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_min_read_chunk_size", 1 << 18),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 20),
+    ("grpc.max_receive_message_length", CHUNK + 1024),
+]
 
 
 class PutAnswer:
@@ -17,7 +29,7 @@ class PutAnswer:
     TAKEN = b"\0"
     EARLY = b"\1"  # try again later
     STALE = b"\2"  # too late to be used
-    NEW_INCARNATION = b"\3"  # the receiver has begun a new incarnation, and does not know what it was told
+    NEW_INCARNATION = b"\3"  # the receiver has begun a new incarnation, and has forgotten what it was sent
 
 
 class Heartbeat(NamedTuple):
@@ -27,7 +39,7 @@ class Heartbeat(NamedTuple):
     settled: int  # what it sent to the other before this round has been taken, or given up
     running: bool  # or waiting for the others at the start
     clock: float  # seconds since 1970
-    incarnation: int  # a random number, another one after a restart: what was told before is forgotten
+    incarnation: int  # a random number, another one after a restart: what came before is forgotten
 
     def write(self) -> bytes:
         return _HEARTBEAT.pack(*self)
@@ -44,12 +56,12 @@ class Heartbeat(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What a delivery is, told before it in the metadata of the call, where nothing of it must be copied to add it."""
+    """What a delivery is. It goes before it, in the metadata of the call: to add it there, no frame is copied."""
 
     round: int
     num_bytes: int  # of the frames that follow
     incarnation: int  # of the receiver that it is for
-    heartbeat: Heartbeat  # of the sender: who exchange messages need not ask each other whether they are there
+    heartbeat: Heartbeat  # of the sender: peers that exchange messages need not ask each other whether they are there
 
     def write(self) -> bytes:
         return _ENVELOPE.pack(self.round, self.num_bytes, self.incarnation) + self.heartbeat.write()

@@ -1,0 +1,103 @@
+"""Peers in a program of one's own: `run_peer`, here in threads of one process."""
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from harness import PATIENT, until
+
+from gossamer.algorithms import Jwins
+from gossamer.data import Quadratic
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.graphs.topologies import Ring
+from gossamer.peers.config import PeerConfig, Timeouts
+from gossamer.peers.identity import group, keys
+from gossamer.peers.identity.group import Group, Member
+from gossamer.peers.local.dashboard import compare
+from gossamer.peers.local.forkserver import Order
+from gossamer.peers.local.local_group import free_ports
+from gossamer.peers.logs import Log
+from gossamer.peers.peer import Signals, run_peer
+
+EXPERIMENT = Experiment(
+    nodes=3, rounds=6, task=Quadratic(dimension=53, num_samples=90), algorithm=Jwins(), topology=Ring()
+)
+NAMES = ["alice", "bob", "carol"]
+
+
+def configs(directory: Path, **options: float) -> list[PeerConfig]:
+    """Of three peers that know each other."""
+    ports = free_ports(3)
+    members = {name: Member(name, node, "127.0.0.1", ports[node]) for node, name in enumerate(NAMES)}
+    keys.make(directory / "keys", NAMES)
+    (directory / "peers.toml").write_text(group.dumps(Group("threads", members)))
+    return [
+        PeerConfig(name, directory / "peers.toml", directory / "keys", directory / name, **options) for name in NAMES
+    ]
+
+
+def test_peers_in_threads_have_the_simulators_models_and_leave_when_asked_and_go_on(tmp_path: Path) -> None:
+    log = Log(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    asked = [Signals() for _ in NAMES]
+    with ThreadPoolExecutor(3) as threads:
+        running = [
+            threads.submit(run_peer, EXPERIMENT, config, PATIENT, log=log, signals=signals)
+            for config, signals in zip(configs(tmp_path, round_seconds=5), asked, strict=True)
+        ]
+        files = [tmp_path / name / "metrics.jsonl" for name in NAMES]
+        until(lambda: all(file.exists() and file.stat().st_size > 0 for file in files))
+        for signals in asked:
+            signals.leave = True
+        left = [peer.result(60)["rounds"] for peer in running]
+        assert 1 <= min(left) <= max(left) < EXPERIMENT.rounds
+        running = [
+            threads.submit(
+                run_peer,
+                EXPERIMENT,
+                PeerConfig(name, tmp_path / "peers.toml", tmp_path / "keys", tmp_path / name),
+                PATIENT,
+                log=log,
+            )
+            for name in NAMES
+        ]
+        reports = [peer.result(120) for peer in running]
+    assert [report["rounds"] for report in reports] == [EXPERIMENT.rounds] * 3
+    if len(set(left)) == 1:  # all left after the same round, so that no message was missed
+        assert compare(EXPERIMENT, {"peers": reports})["verified"]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    until(lambda: "watch" not in {thread.name for thread in threading.enumerate()}, 10)
+
+
+def test_signals_are_handled_in_the_main_thread_only_while_a_peer_runs() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    signals = Signals()
+    with signals.handled():
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.leave
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        assert signals.reload.is_set()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_mistakes_are_told_before_anything_runs(tmp_path: Path) -> None:
+    config = configs(tmp_path)[0]
+    config.name = "mallory"
+    with pytest.raises(ExperimentError, match="mallory is not in the group"):
+        run_peer(EXPERIMENT, config)
+    with pytest.raises(ValueError, match="checkpoint_every must be at least 1"):
+        configs(tmp_path / "again", checkpoint_every=0)
+    with pytest.raises(ValueError, match="dead_seconds must be above 0"):
+        Timeouts(dead_seconds=0)
+
+
+def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
+    config = PeerConfig("alice", tmp_path / "peers.toml", tmp_path / "keys", tmp_path, data=tmp_path / "own")
+    order = Order(config, Timeouts(adaptive=True), "log.jsonl")
+    assert order.write().count(b"\n") == 1
+    assert Order.read(order.write()) == order
