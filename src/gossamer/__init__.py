@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gossamer.data import partition as partitions
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
     from gossamer.graphs import topologies
-    from gossamer.runs.run import Run, StopRequest, open_run, resume, simulate, write_report
+    from gossamer.runs.run import Run, open_run, write_report
+    from gossamer.simulator.simulate import StopRequest, resume, simulate
     from gossamer.training.optimizer import Constant, Cosine, Optimizer, Steps
 
 _HOMES = {
@@ -22,7 +23,8 @@ _HOMES = {
     "core": ["Algorithm", "Part", "PartSpec", "partial_average", "sparse_part"],
     "experiments.experiment": ["Evaluation", "Experiment", "ExperimentError"],
     "training.optimizer": ["Constant", "Cosine", "Optimizer", "Steps"],
-    "runs.run": ["Run", "StopRequest", "open_run", "resume", "simulate", "write_report"],
+    "runs.run": ["Run", "open_run", "write_report"],
+    "simulator.simulate": ["StopRequest", "resume", "simulate"],
     "data": ["Digits", "Quadratic", "Supervised"],
 }
 _MODULES = {"partitions": "data.partition", "topologies": "graphs.topologies"}

@@ -154,7 +154,7 @@ def test_what_stops_a_run_is_one_sentence(
         raise error
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gossamer.runs.run.simulate", stop)
+    monkeypatch.setattr("gossamer.simulator.simulate.simulate", stop)
     assert said_by_main(["run", "jwins-digits"], monkeypatch, capsys) == (code, sentence)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -21,9 +22,8 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import DirectedRandom, RandomRegular, Redrawn
 from gossamer.models import GnLeNet
-from gossamer.peers import arrivals, checkpoint
-from gossamer.peers.checkpoint import Saved
-from gossamer.peers.config import Timeouts
+from gossamer.peers import arrivals
+from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import MEANINGS, Counters
 from gossamer.peers.data import prepare
 from gossamer.peers.grpc.liveness import Liveness
@@ -31,8 +31,10 @@ from gossamer.peers.grpc.protocol import Heartbeat
 from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoing, Verdict
 from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log
+from gossamer.peers.peer import _resume as resume
 from gossamer.peers.rounds import Node, Waits
 from gossamer.peers.transport import Arrived
+from gossamer.runs import checkpoint
 from gossamer.simulator.block_runner import codec_for, network_of
 from gossamer.training.block import Block
 from gossamer.wire import Listener, WireError
@@ -304,37 +306,21 @@ def test_a_group_is_read_as_it_was_written_and_runs_are_told_apart(tmp_path: Pat
 # What is kept.
 
 
-def test_a_state_is_restored_to_the_last_bit_and_one_of_another_node_is_refused(tmp_path: Path) -> None:
-    node = lone_node()
-    tensors = node.tensors()
-    saved = Saved(2**63 + 1, 3, 5, {"bytes_out": 7})
-    checkpoint.save(tmp_path, saved, tensors)
-    found = checkpoint.load(tmp_path, 2**63 + 1, 3, tensors)
-    assert found is not None
-    assert found[0] == saved
-    assert all(torch.equal(found[1][name], tensor) for name, tensor in tensors.items())
-    assert checkpoint.load(tmp_path / "elsewhere", 1, 3, tensors) is None
-    with pytest.raises(ExperimentError, match="another run, experiment or node"):
-        checkpoint.load(tmp_path, 2**63 + 1, 4, tensors)
-    (tmp_path / checkpoint.NAME).write_bytes(b"nothing")
-    with pytest.raises(ExperimentError, match="damaged"):
-        checkpoint.load(tmp_path, 2**63 + 1, 3, tensors)
-
-
-def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = {"x": torch.ones(3)}
-    checkpoint.save(tmp_path, Saved(1, 0, 5, {}), tensors)
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("gossamer.runs.files.to_disk", full)
-    with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(tmp_path, Saved(1, 0, 6, {}), tensors)
-    found = checkpoint.load(tmp_path, 1, 0, tensors)
-    assert found is not None
-    assert found[0].round == 5
-    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME], "a half-written state was left"
+def test_a_peer_goes_on_from_its_own_state_and_refuses_that_of_another(tmp_path: Path) -> None:
+    node, log = lone_node(), Log(os.open(os.devnull, os.O_WRONLY))
+    config = PeerConfig("d", tmp_path / "group", tmp_path, tmp_path)
+    saved = checkpoint.Saved(round=5, totals={"bytes_out": 7}, run=77, node=node.me)
+    for changed in ({"run": 78}, {"node": 4}, {"run": None}):
+        checkpoint.save(tmp_path, msgspec.structs.replace(saved, **changed), node.tensors())
+        with pytest.raises(ExperimentError, match="another run, experiment or node"):
+            resume(node, config, 77, QUADRATIC, log)
+    checkpoint.save(tmp_path, saved, {"x": torch.zeros(1, 2)})
+    with pytest.raises(ExperimentError, match="is not as this experiment has it"):
+        resume(node, config, 77, QUADRATIC, log)
+    checkpoint.save(tmp_path, saved, node.tensors())
+    resume(node, config, 77, QUADRATIC, log)
+    assert node.round == 5
+    assert node.counters.totals()["bytes_out"] == 7
 
 
 def test_totals_go_on_after_a_restart() -> None:

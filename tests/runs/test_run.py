@@ -84,8 +84,8 @@ def test_metrics_and_ledger_reach_the_disk_before_the_checkpoint_does(
     synced = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
     crashed(tmp_path / "run", 3, replace(EXPERIMENT, wire=Wire(ledger=True)))
-    saved = ["metrics.jsonl", "ledger.jsonl", "checkpoint.safetensors.partial"]
-    assert synced == ["experiment.toml.partial", *saved]
+    saved = ["metrics.jsonl", "ledger.jsonl", "checkpoint.safetensors.partial", "run"]
+    assert synced == ["experiment.toml.partial", "run", *saved]
 
 
 METRICS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
@@ -163,7 +163,7 @@ def test_a_full_disk_is_an_os_error_that_names_the_file(tmp_path: Path, monkeypa
     def full(*_: object, **__: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("gossamer.runs.files.save_file", full)
+    monkeypatch.setattr("gossamer.runs.checkpoint.save_file", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         gossamer.simulate(EXPERIMENT, tmp_path / "run", workers=1)
     assert raised.value.filename == str(tmp_path / "run" / "checkpoint.safetensors")

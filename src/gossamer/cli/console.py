@@ -95,7 +95,7 @@ def results_table(runs: Sequence[Run]) -> Table:
     """The summary of these runs, at most 80 columns wide; several seeds of one experiment make one row."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
-        groups.setdefault(label, []).append(run.result)
+        groups.setdefault(label, []).append(dict(run.result))
     metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
     table.add_column("algorithm", overflow="fold")

@@ -69,7 +69,7 @@ def run(
     """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
     from gossamer.cli.console import Progress
     from gossamer.experiments import toml
-    from gossamer.runs.run import simulate
+    from gossamer.simulator.simulate import simulate
 
     _look_for_data_in(data)
     described = document(experiment)
@@ -98,7 +98,7 @@ def resume(
     """Continue the run in directory RUN from its last checkpoint."""
     from gossamer.cli.console import Progress
     from gossamer.runs.run import open_run
-    from gossamer.runs.run import resume as resume_run
+    from gossamer.simulator.simulate import resume as resume_run
 
     _look_for_data_in(data)
     past = open_run(run).document
@@ -165,7 +165,7 @@ def init(path: Path) -> None:
     """Write a commented experiment to PATH (experiment.toml), to start from."""
     try:
         with path.open("xb") as file:
-            file.write((Path(__file__).parent / "recipes" / "experiment.toml").read_bytes())
+            file.write((Path(__file__).parents[1] / "experiments" / "recipes" / "experiment.toml").read_bytes())
     except FileExistsError:
         raise Mistake(f"{path} exists already; name another file") from None
     except OSError as error:
@@ -184,7 +184,8 @@ def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, 
     from gossamer.cli.console import Progress, console, results_table
     from gossamer.experiments.experiment import named
     from gossamer.experiments.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits
-    from gossamer.runs.run import simulate, write_report
+    from gossamer.runs.run import write_report
+    from gossamer.simulator.simulate import simulate
 
     experiments = [recipe() for recipe in (dpsgd_digits, random_sampling_digits, jwins_digits)]
     if rounds is not None:
@@ -250,7 +251,7 @@ def main() -> None:
 def _explain(error: Exception) -> int:
     """Say what went wrong, if it is nobody's programming mistake; the exit code."""
     from gossamer.experiments.experiment import ExperimentError
-    from gossamer.runs.run import StopRequest
+    from gossamer.simulator.simulate import StopRequest
     from gossamer.simulator.worker_pool import WorkerError
     from gossamer.training.block import NodeError
 

@@ -165,12 +165,26 @@ class Supervised:
     @cached_property
     def module(self) -> nn.Module:
         """Where rows are put to be trained and tested; the user's own module is left alone."""
-        # Seeded, because what is not trained must be the same in every process.
-        module = copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else _seeded(self.model, 0)
+        module = self._new_module()
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
         return (to_fast(module) if self.fast else module).to(self.device).train()
+
+    def _new_module(self) -> nn.Module:
+        # Seeded, because what is not trained must be the same in every process.
+        return copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else _seeded(self.model, 0)
+
+    def module_with(self, model: Tensor, buffers: Tensor) -> nn.Module:
+        """A new module with copies of this model (D,) and these buffers (K,), ready to predict."""
+        module = self._new_module()
+        trained = [p for p in module.parameters() if p.requires_grad]
+        changing = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+        with torch.no_grad():
+            for tensors, row in ((trained, model), (changing, buffers)):
+                for tensor, values in zip(tensors, torch.split(row, [t.numel() for t in tensors]), strict=True):
+                    tensor.copy_(values.view(tensor.shape))
+        return module.eval()
 
     @cached_property
     def _chain(self) -> Chain | None:

@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from gossamer import wire
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.peers import checkpoint
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters, serve
 from gossamer.peers.data import prepare
@@ -30,7 +28,8 @@ from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log, taken_over_stderr
 from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.peers.rounds import Node
-from gossamer.runs import files
+from gossamer.runs import checkpoint, files, weights
+from gossamer.runs.weights import Weights
 from gossamer.simulator.allocator import tune_malloc
 from gossamer.training.privacy import secret, seeded
 
@@ -127,8 +126,9 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
             node.drain(transport, lambda: signals.leave)
     report = _report(node, config, counters) | ledger.report()
     if done:
-        (config.out / "model.safetensors").write_bytes(save({"model": node.block.models()[0].contiguous()}))
-        files.replace(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
+        trained = Weights(node.block.models(), node.block.buffers, node.round, node.me)
+        weights.write(config.out / "model.safetensors", experiment.name, node.task, trained, node.me)
+        files.reconfig(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
     log("done" if done else "left", **report)
     return report
 
@@ -138,9 +138,12 @@ def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment,
         config.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExperimentError(f"{config.out} cannot be made: {error.strerror}; name another directory") from None
-    found = checkpoint.load(config.out, run_id, node.me, node.tensors())
+    found = checkpoint.load(config.out)
     if found is not None:
         saved, tensors = found
+        if (saved.run, saved.node) != (run_id, node.me):
+            files.damaged(config.out / checkpoint.NAME, "it is of another run, experiment or node")
+        checkpoint.check_tensors(config.out, tensors, node.tensors())
         node.restore(tensors, saved.round)
         node.counters.restore(saved.totals)
         log("resumed", round=saved.round)
@@ -183,7 +186,7 @@ def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:
 def _save(node: Node, config: PeerConfig, run_id: int, saved_at: int) -> int:
     """Save the state; the round of the last state that is saved. A full disk does not end the training."""
     node.counters.add(checkpoints=1)
-    saved = checkpoint.Saved(run_id, node.me, node.round, node.counters.totals())
+    saved = checkpoint.Saved(round=node.round, totals=node.counters.totals(), run=run_id, node=node.me)
     try:
         checkpoint.save(config.out, saved, node.tensors())
     except OSError as error:

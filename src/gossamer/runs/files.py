@@ -2,18 +2,30 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
-
-import msgspec
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from typing import Any, NoReturn
 
 from gossamer.experiments import toml
-from gossamer.experiments.experiment import ExperimentError
-from gossamer.simulator.simulation import Simulation
+from gossamer.experiments.experiment import Experiment, ExperimentError
 
 Row = dict[str, Any]
+
+
+def read_document(directory: Path) -> toml.Document:
+    """The experiment that a directory is of, as its file says it."""
+    if not (directory / "experiment.toml").is_file():
+        raise ExperimentError(f"{directory} is not a run: it has no experiment.toml; gossamer run makes one")
+    return toml.load(directory / "experiment.toml")
+
+
+def experiment_of(document: toml.Document) -> Experiment | None:
+    """The experiment that a document describes; None if it names classes of the user's own."""
+    try:
+        return toml.read(document)
+    except toml.UnknownNameError:
+        return None
 
 
 def lines(rows: list[Row]) -> bytes:
@@ -44,60 +56,30 @@ def damaged(path: Path, reason: object) -> NoReturn:
 
 
 def replace(path: Path, content: bytes) -> None:
+    """Write a whole file."""
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file that then takes the place of the one at `path`, which until then stays as it is."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    to_disk(partial)
-    os.replace(partial, path)
+    try:
+        yield partial
+        to_disk(partial)
+        os.replace(partial, path)
+        to_disk(path.parent)  # the new name, too
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def to_disk(path: Path) -> None:
-    """Wait until what was written survives a power loss."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-class Saved(msgspec.Struct):
-    """What a checkpoint holds beside tensors."""
-
-    round: Annotated[int, msgspec.Meta(ge=0)]
-    totals: dict[str, Annotated[int, msgspec.Meta(ge=0)] | float]
-    experiment: toml.Document
-
-
-def save_checkpoint(directory: Path, document: toml.Document, simulation: Simulation) -> None:
-    saved = {"round": simulation.round, "totals": simulation.totals, "experiment": document}
-    for name in ("metrics.jsonl", "ledger.jsonl"):
-        if (directory / name).exists():
-            to_disk(directory / name)
-    path = directory / "checkpoint.safetensors"
-    partial = path.with_name(path.name + ".partial")
+    """Wait until what was written to a file or directory survives a power loss."""
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return  # Windows does not open directories
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        save_file(simulation.save(), partial, metadata={"gossamer": json.dumps(saved)})
-    except SafetensorError as error:  # a full disk, for one
-        raise OSError(None, str(error), str(path)) from error
-    to_disk(partial)
-    os.replace(partial, path)
-
-
-def restore(directory: Path, document: toml.Document, num_rounds: int, simulation: Simulation) -> None:
-    """Continue from the checkpoint of a run that kept so many rounds; refused if it is not whole, or not its own."""
-    path = directory / "checkpoint.safetensors"
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-            saved = msgspec.json.decode((file.metadata() or {}).get("gossamer", ""), type=Saved)
-    except (SafetensorError, msgspec.MsgspecError) as error:
-        damaged(path, error)
-    if changed := toml.differences(saved.experiment, document):
-        raise ExperimentError(
-            f"{', '.join(changed)} in {directory / 'experiment.toml'} changed after the checkpoint was made; "
-            "change it back, or start a new run"
-        )
-    forms = [{name: (t.shape, t.dtype) for name, t in of.items()} for of in (tensors, simulation.save())]
-    if wrong := [name for name in forms[0] | forms[1] if forms[0].get(name) != forms[1].get(name)]:
-        damaged(path, f"{', '.join(wrong)} is not as this experiment has it")
-    if saved.round > document["rounds"] or saved.totals.keys() != simulation.totals.keys():
-        damaged(path, f"round {saved.round}, totals {saved.totals}")
-    if saved.round > num_rounds:
-        damaged(directory / "metrics.jsonl", f"it ends before round {saved.round}, which was saved")
-    simulation.restore(tensors, saved.round, saved.totals)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,8 +1,8 @@
 """A run: an experiment carried out, and the directory that keeps what came of it.
 
     experiment.toml      what was run
-    metrics.jsonl        one line a round
-    ledger.jsonl         one line a round and link, if the experiment asks for it
+    metrics.jsonl        one line per round
+    ledger.jsonl         one line per round and link, if the experiment asks for it
     checkpoint.safetensors   the state after the last round that was saved; `resume` continues from it
     result.json          the summary, once the run is complete
     report.html          tables and charts
@@ -11,33 +11,59 @@ Files other than the two .jsonl are written whole under another name and then re
 The .jsonl files reach the disk before the checkpoint that counts on them does.
 """
 
-import json
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from gossamer.core import Task
+from gossamer.data import Supervised
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.runs import files, report
-from gossamer.simulator.simulation import Simulation, Start
+from gossamer.runs import checkpoint, files, report, weights
+from gossamer.runs.weights import Node, Weights
 from gossamer.training.privacy import Privacy
 
 Metrics = dict[str, Any]
 OnRound = Callable[[Metrics], None]
 
 
-class StopRequest(Exception):  # noqa: N818 - it is not an error
-    """The run was asked to stop, and did so after a complete round."""
+class Result(TypedDict):
+    """The summary of a run: the last evaluation, and the bytes of the whole run, over all links.
 
-    def __init__(self, run: "Run"):
-        super().__init__(f"stopped after round {len(run.metrics)} of {run.document['rounds']}")
-        self.run = run
+    Keys with a metric in their name have that of the task: of "distance" they are distance_mean, and so on. With
+    `wire.compare` and `privacy` there are a few more.
+    """
+
+    name: str  # of the experiment
+    algorithm: str
+    task: str
+    topology: str
+    partition: str
+    seed: int
+    nodes: int
+    rounds: int  # that are complete
+    strategy: str  # how gradients were computed
+    train_loss: float
+    test_loss: float  # mean over the nodes that were tested
+    metric: str  # what the task measures, such as "accuracy"
+    accuracy_mean: NotRequired[float]  # over the nodes that were tested
+    accuracy_min: NotRequired[float]
+    accuracy_max: NotRequired[float]
+    accuracy_of_mean_model: NotRequired[float]
+    divergence: float  # mean distance of the nodes' models from their mean
+    tested_nodes: int
+    tested_samples: int  # of the test_samples
+    test_samples: int
+    bytes_total: int
+    bytes_values: int
+    bytes_metadata: int  # frames, tags and indices
+    bytes_resync: NotRequired[int]  # to nodes that had missed messages
+    bytes_share_of_full: float  # of what full sharing would have sent
+    seconds: float
 
 
 @dataclass
@@ -45,24 +71,65 @@ class Run:
     """What came of an experiment."""
 
     experiment: Experiment | None  # None: opened from a directory, and with classes of the user's own
-    metrics: list[Metrics] = field(default_factory=list)  # one a round
-    models: Tensor | None = None  # (n, D), at the end
+    metrics: list[Metrics] = field(default_factory=list)  # one per round
     directory: Path | None = None
     document: toml.Document = field(default_factory=dict)  # the experiment as its file says it
+    weights: Weights | None = field(default=None, repr=False)  # None: not at its end, or not read from its directory
 
     def __post_init__(self) -> None:
         if self.experiment is not None:
             self.document = toml.write(self.experiment)
 
     @property
-    def result(self) -> Metrics:
-        """The summary that `gossamer run --json` prints: the last evaluation, and the bytes of the whole run."""
+    def models(self) -> Tensor | None:
+        """(n, D): the model of every node, as far as the run got; None if nothing of it was saved."""
+        found = self._weights()
+        return None if found is None else found.models
+
+    def module(self, node: Node = "mean") -> nn.Module:
+        """The task's own module with the weights of a node, or of the mean model, ready to predict.
+
+        Its buffers, such as the running statistics of batch normalization, are those of the node, or their mean. It
+        takes what the task gives its model: `task.prepare(inputs)`, where there is such a thing.
+        """
+        task = self._known_experiment().load_task()
+        if not isinstance(task, Supervised):
+            raise ExperimentError(f"task: {self.document['task']['name']} has no module; Run.models has its models")
+        found = self._weights(task)
+        if found is None:
+            raise ExperimentError(
+                f"{self.document['name']} has no weights yet; a run saves some at its end at the latest"
+            )
+        return task.module_with(*found.of(node))
+
+    def state_dict(self, node: Node = "mean") -> dict[str, Tensor]:
+        """The named tensors of `module(node)`."""
+        return self.module(node).state_dict()
+
+    def _weights(self, task: Task | None = None) -> Weights | None:
+        """Those of the end of the run, or else of the last checkpoint."""
+        if self.weights is None and self.directory is not None and (self.directory / checkpoint.NAME).exists():
+            experiment = self._known_experiment()
+            self.weights = weights.load(self.directory, experiment, task or experiment.load_task())
+        return self.weights
+
+    def _known_experiment(self) -> Experiment:
+        if self.experiment is None:
+            raise ExperimentError(
+                f"{self.directory} is of an experiment with classes of your own; open it with "
+                "gossamer.open_run(directory, experiment)"
+            )
+        return self.experiment
+
+    @property
+    def result(self) -> Result:
+        """The summary that `gossamer run --json` prints."""
         last = self.metrics[-1]
         evaluated = next(m for m in reversed(self.metrics) if "test_loss" in m)
         kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
         left_out = ("round", "parts", "seconds")
-        return {
+        result = {
             "name": self.document["name"],
             **{part: self.document[part]["name"] for part in ("algorithm", "task", "topology", "partition")},
             "seed": self.document["seed"],
@@ -83,88 +150,15 @@ class Run:
             **Privacy(**self.document.get("privacy", {})).spent(last["round"]),
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
-
-
-def simulate(
-    experiment: Experiment,
-    out: str | os.PathLike[str] | None = None,
-    workers: int | None = None,
-    checkpoint_every: int = 100,
-    on_round: OnRound | None = None,
-    scratch: str | os.PathLike[str] | None = None,
-    start: Start | None = None,
-) -> Run:
-    """Carry an experiment out; with `out`, keep it in a new directory and save its state every so many rounds.
-
-    With `scratch`, a directory, the nodes' models and states are kept in a file there while it runs, and not in memory.
-    `start` is how several workers begin: "fork", as copies of this process, the default on Linux, or "spawn", as fresh
-    interpreters that are told the experiment as TOML. None of this changes the result.
-    Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
-    """
-    _check_counts(workers=workers, checkpoint_every=checkpoint_every)
-    directory = _path(out)
-    if directory is not None and os.path.exists(directory):
-        raise ExperimentError(
-            f"{directory} exists already; name another directory, or continue it with gossamer resume"
-        )
-    experiment = experiment.with_digests()
-    with Simulation(experiment, workers, _path(scratch), start) as simulation:  # refuses before a directory is made
-        if directory is not None:
-            try:
-                directory.mkdir(parents=True)
-            except OSError as error:
-                raise ExperimentError(
-                    f"{directory} cannot be made: {error.strerror}; name another directory"
-                ) from error
-            files.replace(directory / "experiment.toml", toml.dumps(experiment).encode())
-            (directory / "metrics.jsonl").touch()
-        return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
-
-
-def resume(
-    directory: str | os.PathLike[str],
-    experiment: Experiment | None = None,
-    workers: int | None = None,
-    checkpoint_every: int = 100,
-    on_round: OnRound | None = None,
-    scratch: str | os.PathLike[str] | None = None,
-    start: Start | None = None,
-) -> Run:
-    """Continue the run in a directory from its last checkpoint, to the same result as if it had never stopped.
-
-    An experiment with classes of your own must be given again; else it is read from the directory.
-    """
-    _check_counts(workers=workers, checkpoint_every=checkpoint_every)
-    directory = Path(directory)
-    past = open_run(directory, experiment and experiment.with_digests())
-    if past.experiment is None:
-        raise ExperimentError(
-            f"{directory / 'experiment.toml'} names a class of your own; resume it from Python with "
-            "gossamer.resume(directory, experiment)"
-        )
-    with Simulation(past.experiment.with_digests(), workers, _path(scratch), start) as simulation:
-        if (directory / "checkpoint.safetensors").exists():
-            files.restore(directory, past.document, len(past.metrics), simulation)
-        if (directory / "result.json").exists():
-            past.models = simulation.models() if simulation.round else None
-            return past
-        past.metrics = past.metrics[: simulation.round]  # later rounds are run again
-        for name in ("metrics.jsonl", "ledger.jsonl"):
-            if (directory / name).exists():
-                kept = [line for line in files.read_lines(directory / name) if line["round"] <= simulation.round]
-                files.replace(directory / name, files.lines(kept))
-        return _carry_on(simulation, past, checkpoint_every, on_round)
+        return cast(Result, result)
 
 
 def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = None) -> Run:
-    """The run in a directory, as far as it got."""
+    """The run in a directory, as far as it got. An experiment with classes of your own must be given again."""
     directory = Path(directory)
-    if not (directory / "experiment.toml").is_file():
-        raise ExperimentError(f"{directory} is not a run: it has no experiment.toml; gossamer run makes one")
-    document = toml.load(directory / "experiment.toml")
+    document = files.read_document(directory)
     if experiment is None:
-        with suppress(toml.UnknownNameError):
-            experiment = toml.read(document)
+        experiment = files.experiment_of(document)
     elif changed := toml.differences(document, toml.write(experiment)):
         raise ExperimentError(
             f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
@@ -172,7 +166,7 @@ def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = 
     metrics = files.read_lines(directory / "metrics.jsonl")
     if [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):
         files.damaged(directory / "metrics.jsonl", "rounds are missing")
-    return Run(experiment, metrics, directory=directory, document=document)
+    return Run(experiment, metrics, directory, document)
 
 
 def write_report(path: str | os.PathLike[str], runs: list[Run], title: str | None = None) -> None:
@@ -180,7 +174,7 @@ def write_report(path: str | os.PathLike[str], runs: list[Run], title: str | Non
     if not runs:
         raise ExperimentError("a report needs at least one run, none was given")
     curves = [
-        report.Curve(label, run.metrics, run.document, run.result)
+        report.Curve(label, run.metrics, run.document, dict(run.result))
         for label, run in zip(labels(runs), runs, strict=True)
     ]
     report.write(path, title or runs[0].document["name"], curves)
@@ -206,59 +200,3 @@ def labels(runs: Sequence[Run]) -> list[str]:
         if not any(toml.differences(documents[a], documents[b]) for a, b in same):
             return candidates
     return described
-
-
-def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
-    experiment, directory = simulation.experiment, run.directory
-    with _stop_requests() as stop_requested:
-        while simulation.round < experiment.rounds:
-            metrics = simulation.step()
-            run.metrics.append(metrics)
-            if directory is not None:
-                files.append(directory / "metrics.jsonl", [metrics])
-                if experiment.wire.ledger:
-                    files.append(directory / "ledger.jsonl", simulation.ledger())
-                if simulation.round % checkpoint_every == 0 or stop_requested():
-                    files.save_checkpoint(directory, run.document, simulation)
-            if on_round is not None:
-                on_round(metrics)
-            if stop_requested() and simulation.round < experiment.rounds:
-                raise StopRequest(run)
-        run.models = simulation.models()
-        if directory is not None:
-            files.save_checkpoint(directory, run.document, simulation)
-            write_report(directory / "report.html", [run])
-            files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
-    return run
-
-
-@contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM came; a second one acts at once. Elsewhere than in the main thread: never."""
-    requested = False
-
-    def request(number: int, frame: object) -> None:
-        nonlocal requested
-        if requested:
-            raise KeyboardInterrupt
-        requested = True
-
-    try:
-        before = [(s, signal.signal(s, request)) for s in (signal.SIGINT, signal.SIGTERM)]
-    except ValueError:
-        before = []
-    try:
-        yield lambda: requested
-    finally:
-        for s, handler in before:
-            signal.signal(s, handler)
-
-
-def _path(given: str | os.PathLike[str] | None) -> Path | None:
-    return None if given is None else Path(given)
-
-
-def _check_counts(**given: int | None) -> None:
-    for name, value in given.items():
-        if value is not None and (type(value) is not int or value < 1):
-            raise ExperimentError(f"{name} must be a whole number, at least 1, {value!r} was given")

@@ -1,0 +1,92 @@
+"""Trained weights out of a run: as rows, as modules, and as files of named tensors."""
+
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gossamer.core import Task
+from gossamer.core.state import map_tensors
+from gossamer.data import Supervised
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.runs import checkpoint, files
+
+Node = int | Literal["mean"]
+
+
+class Weights(NamedTuple):
+    """The models of a run's nodes; of a peer's directory, one."""
+
+    models: Tensor  # (n, D)
+    buffers: Tensor | None  # (n, K): what each node's model carries beside its parameters, if it does
+    round: int  # after so many rounds
+    node: int | None = None  # whose, of a peer
+
+    def of(self, node: Node) -> tuple[Tensor, Tensor]:
+        """The model (D,) and the buffers (K,) of a node, or their means over the nodes, as a test of the mean model
+        has them."""
+        buffers = self.models[:, :0] if self.buffers is None else self.buffers
+        if self.node is not None:
+            if node != self.node:
+                raise ExperimentError(f"node {node} was asked for, and this is a peer's, which is node {self.node}")
+            return self.models[0], buffers[0]
+        if node == "mean":
+            return self.models.mean(0), buffers.mean(0)
+        if type(node) is not int or not 0 <= node < len(self.models):
+            raise ExperimentError(f'node must be "mean" or 0 to {len(self.models) - 1}, {node!r} was given')
+        return self.models[node], buffers[node]
+
+
+def load(directory: Path, experiment: Experiment, task: Task) -> Weights | None:
+    """The weights in a directory's checkpoint, if it has one."""
+    found = checkpoint.load(directory)
+    if found is None:
+        return None
+    saved, tensors = found
+    prepared = experiment.prepared(task)
+    algorithm = prepared.optimizer.wrap(prepared.algorithm)
+    try:
+        state = map_tensors(algorithm.init(task.initial_model(0)[None]), lambda name, _: tensors[name])
+    except KeyError as error:
+        files.damaged(directory / checkpoint.NAME, f"{error} is missing")
+    return Weights(algorithm.model(state), tensors.get("buffers"), saved.round, saved.node)
+
+
+def export(directory: Path, node: Node | None, out: Path) -> None:
+    """Write a node's weights, or their mean over the nodes, to a new file; of a peer's directory, its own."""
+    if os.path.exists(out):
+        raise ExperimentError(f"{out} exists already; name another file with --out")
+    document = files.read_document(directory)
+    experiment = files.experiment_of(document)
+    if experiment is None:
+        raise ExperimentError(
+            f"{directory / 'experiment.toml'} names a class of your own; open it in Python with "
+            "gossamer.open_run(directory, experiment), and save its state_dict"
+        )
+    task = experiment.load_task()
+    weights = load(directory, experiment, task)
+    if weights is None:
+        raise ExperimentError(f"{directory} has no {checkpoint.NAME}; continue the run with gossamer resume")
+    if node is None:
+        node = "mean" if weights.node is None else weights.node
+    try:
+        write(out, document["name"], task, weights, node)
+    except OSError as error:
+        raise ExperimentError(f"{out} cannot be written: {error.strerror}; name another file with --out") from error
+
+
+def write(path: Path, name: str, task: Task, weights: Weights, node: Node) -> None:
+    """Write one model of the experiment of this name to a file, its tensors named as in its state_dict; if the task has
+    no module, there is one tensor, called model."""
+    model, buffers = weights.of(node)
+    tensors = task.module_with(model, buffers).state_dict() if isinstance(task, Supervised) else {"model": model}
+    separate = {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}  # some may share memory
+    about = {"experiment": name, "round": str(weights.round), "node": str(node), "metric": task.metric}
+    with files.replacing(path) as partial:
+        try:
+            save_file(separate, partial, metadata=about)
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(None, str(error), str(path)) from error

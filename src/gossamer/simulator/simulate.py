@@ -1,0 +1,181 @@
+"""Carry an experiment out in the simulator and keep what comes of it in a run's directory; or continue one."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gossamer.experiments import toml
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.runs import checkpoint, files
+from gossamer.runs.checkpoint import Saved
+from gossamer.runs.run import OnRound, Run, open_run, write_report
+from gossamer.runs.weights import Weights
+from gossamer.simulator.simulation import Simulation, Start
+
+
+class StopRequest(Exception):  # noqa: N818 - it is not an error
+    """The run was asked to stop, and did so after a complete round."""
+
+    def __init__(self, run: "Run"):
+        super().__init__(f"stopped after round {len(run.metrics)} of {run.document['rounds']}")
+        self.run = run
+
+
+def simulate(
+    experiment: Experiment,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    checkpoint_every: int = 100,
+    on_round: OnRound | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    start: Start | None = None,
+) -> Run:
+    """Carry an experiment out; with `out`, keep it in a new directory and save its state every so many rounds.
+
+    With `scratch`, a directory, the nodes' models and states are kept in a file there while it runs, and not in memory.
+    `start` is how several workers begin: "fork", as copies of this process, the default on Linux, or "spawn", as fresh
+    interpreters that are told the experiment as TOML. None of this changes the result.
+    Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
+    """
+    _check_counts(workers=workers, checkpoint_every=checkpoint_every)
+    directory = _path(out)
+    if directory is not None and os.path.exists(directory):
+        raise ExperimentError(
+            f"{directory} exists already; name another directory, or continue it with gossamer resume"
+        )
+    experiment = experiment.with_digests()
+    with Simulation(experiment, workers, _path(scratch), start) as simulation:  # refuses before a directory is made
+        if directory is not None:
+            try:
+                directory.mkdir(parents=True)
+            except OSError as error:
+                raise ExperimentError(
+                    f"{directory} cannot be made: {error.strerror}; name another directory"
+                ) from error
+            files.replace(directory / "experiment.toml", toml.dumps(experiment).encode())
+            (directory / "metrics.jsonl").touch()
+        return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    experiment: Experiment | None = None,
+    workers: int | None = None,
+    checkpoint_every: int = 100,
+    on_round: OnRound | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    start: Start | None = None,
+) -> Run:
+    """Continue the run in a directory from its last checkpoint, to the same result as if it had never stopped.
+
+    An experiment with classes of your own must be given again; else it is read from the directory.
+    """
+    _check_counts(workers=workers, checkpoint_every=checkpoint_every)
+    directory = Path(directory)
+    past = open_run(directory, experiment and experiment.with_digests())
+    if past.experiment is None:
+        raise ExperimentError(
+            f"{directory / 'experiment.toml'} names a class of your own; resume it from Python with "
+            "gossamer.resume(directory, experiment)"
+        )
+    if (directory / "result.json").exists():
+        return past
+    with Simulation(past.experiment.with_digests(), workers, _path(scratch), start) as simulation:
+        _restore(simulation, past)
+        past.metrics = past.metrics[: simulation.round]  # later rounds are run again
+        for name in ("metrics.jsonl", "ledger.jsonl"):
+            if (directory / name).exists():
+                kept = [line for line in files.read_lines(directory / name) if line["round"] <= simulation.round]
+                files.replace(directory / name, files.lines(kept))
+        return _carry_on(simulation, past, checkpoint_every, on_round)
+
+
+def _save(simulation: Simulation, run: Run) -> None:
+    assert run.directory is not None
+    for name in ("metrics.jsonl", "ledger.jsonl"):
+        if (run.directory / name).exists():
+            files.to_disk(run.directory / name)  # before the checkpoint that counts on them
+    saved = Saved(round=simulation.round, totals=simulation.totals, experiment=run.document)
+    checkpoint.save(run.directory, saved, simulation.save())
+
+
+def _restore(simulation: Simulation, run: Run) -> None:
+    """Continue from the checkpoint, if there is one; refused if it is not whole, or not this run's."""
+    assert run.directory is not None
+    found = checkpoint.load(run.directory)
+    if found is None:
+        return
+    saved, tensors = found
+    path = run.directory / checkpoint.NAME
+    if saved.experiment is None:
+        files.damaged(path, "it is not that of a simulation")
+    if changed := toml.differences(saved.experiment, run.document):
+        raise ExperimentError(
+            f"{', '.join(changed)} in {run.directory / 'experiment.toml'} changed after the checkpoint was made; "
+            "change it back, or start a new run"
+        )
+    checkpoint.check_tensors(run.directory, tensors, simulation.save())
+    if saved.round > run.document["rounds"] or saved.totals.keys() != simulation.totals.keys():
+        files.damaged(path, f"round {saved.round}, totals {saved.totals}")
+    if saved.round > len(run.metrics):
+        files.damaged(run.directory / "metrics.jsonl", f"it ends before round {saved.round}, which was saved")
+    simulation.restore(tensors, saved.round, saved.totals)
+
+
+def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
+    experiment, directory = simulation.experiment, run.directory
+    with _stop_requests() as stop_requested:
+        while simulation.round < experiment.rounds:
+            metrics = simulation.step()
+            run.metrics.append(metrics)
+            if directory is not None:
+                files.append(directory / "metrics.jsonl", [metrics])
+                if experiment.wire.ledger:
+                    files.append(directory / "ledger.jsonl", simulation.ledger())
+                if simulation.round % checkpoint_every == 0 or stop_requested():
+                    _save(simulation, run)
+            if on_round is not None:
+                on_round(metrics)
+            if stop_requested() and simulation.round < experiment.rounds:
+                raise StopRequest(run)
+        run.weights = Weights(simulation.models(), simulation.save().get("buffers"), simulation.round)
+        if directory is not None:
+            _save(simulation, run)
+            write_report(directory / "report.html", [run])
+            files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
+    return run
+
+
+@contextmanager
+def _stop_requests() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C or SIGTERM came; a second one acts at once. Elsewhere than in the main thread: never."""
+    requested = False
+
+    def request(number: int, frame: object) -> None:
+        nonlocal requested
+        if requested:
+            raise KeyboardInterrupt
+        requested = True
+
+    try:
+        before = [(s, signal.signal(s, request)) for s in (signal.SIGINT, signal.SIGTERM)]
+    except ValueError:
+        before = []
+    try:
+        yield lambda: requested
+    finally:
+        for s, handler in before:
+            signal.signal(s, handler)
+
+
+def _path(given: str | os.PathLike[str] | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
+def _check_counts(**given: int | None) -> None:
+    for name, value in given.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ExperimentError(f"{name} must be a whole number, at least 1, {value!r} was given")
