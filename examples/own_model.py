@@ -13,7 +13,7 @@ task = gs.Supervised(
     test=(points[3000:], inside[3000:]),
 )
 experiment = gs.Experiment(
-    name="circle", task=task, nodes=16, rounds=60, topology=gs.topologies.Ring(), algorithm=gs.Jwins(budget=0.2)
+    name="circle", task=task, nodes=16, rounds=60, topology=gs.Ring(), algorithm=gs.Jwins(budget=0.2)
 )
 run = gs.simulate(experiment)
 print(f"{run.result['accuracy_mean']:.1%} right, {run.result['bytes_share_of_full']:.0%} of full sharing's bytes")

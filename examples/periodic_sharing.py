@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 import gossamer as gs
-from gossamer.core import Inbox, Message, Round
 
 
 class State(NamedTuple):
@@ -29,20 +28,20 @@ class PeriodicSharing(gs.Algorithm):
     def model(self, state: State) -> Tensor:
         return state.x
 
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+    def local_step(self, state: State, gradient: Tensor, round: gs.Round) -> State:
         return State(state.x - round.learning_rate * gradient)
 
-    def send(self, state: State, round: Round) -> tuple[Message, State]:
+    def send(self, state: State, round: gs.Round) -> tuple[gs.Message, State]:
         everything = round.number % self.period == self.period - 1
         return {"x": gs.sparse_part(state.x, torch.full(state.x.shape, everything))}, state
 
-    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+    def receive(self, state: State, inbox: gs.Inbox, round: gs.Round) -> State:
         return State(gs.partial_average(state.x, inbox, "x"))
 
 
 if __name__ == "__main__":
     experiment = gs.Experiment(
-        name="periodic-sharing", algorithm=PeriodicSharing(), partition=gs.partitions.LabelShards(per_node=2)
+        name="periodic-sharing", algorithm=PeriodicSharing(), partition=gs.LabelShards(per_node=2)
     )
     result = gs.simulate(experiment).result
     share = result["bytes_share_of_full"]

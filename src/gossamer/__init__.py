@@ -1,69 +1,138 @@
 """Gossamer trains one model together on many devices: no server, no raw data leaving a device, few bytes on the air.
 
-Start with `gossamer.core`, which explains the parts. What is named here is what most programs need; it is imported when
-it is first used, because torch takes seconds and `gossamer --help` needs none of it.
+    import gossamer as gs
+
+Every public name is here: all that an experiment file can name (`gs.Jwins`, `gs.Ring`, `gs.TopK`, ...), the types that
+one writes an algorithm with, and what runs experiments. `gs.core` explains the parts; start there. A name is imported
+when it is first used, because torch takes seconds and `gossamer --help` needs none of it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from gossamer.algorithms import Dpsgd, Jwins, Momentum, RandomSampling
-    from gossamer.core import Algorithm, Part, PartSpec, partial_average, sparse_part
-    from gossamer.data import Digits, Quadratic, Supervised
-    from gossamer.data import partition as partitions
-    from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
-    from gossamer.graphs import topologies
-    from gossamer.runs.run import Run, open_run, write_report
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:  # the same names as in the tables below, for type checkers and editors
+    # fmt: off
+    # isort: off
+    from gossamer.algorithms import (
+        AdPsgd, AllReduce, Centralized, Choco, ClippedGossip, CoordinateMedian, D2, DcdPsgd, DeepSqueeze, Dpsgd,
+        EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, LocalOnly, Momentum, PushSum, QuantSgp, QuantizedJwins,
+        QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp, Silk, SkewScout, SparsePush,
+    )
+    from gossamer.compressors import (
+        BFloat16, Chain, Compressor, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Sign, Threshold, TopK,
+    )
+    from gossamer.transforms import Fourier, Identity, Transform, Wavelet
+    from gossamer.graphs.topologies import (
+        Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, OnePeerExponential,
+        RandomMatching, RandomRegular, Redrawn, Ring, SmallWorld, Star, Topology, Torus,
+    )
+    from gossamer.graphs.faults import Faults
+    from gossamer.data import (
+        AgNews, CelebA, Cifar10, Cifar100, Digits, Emnist, FashionMnist, Femnist, HuggingFace, ImageFolder, Imagenette,
+        Mnist, MovieLens, Qmnist, Quadratic, SentenceLength, Shakespeare, Supervised, Synthetic, Table,
+    )
+    from gossamer.data.partition import ByClient, Dirichlet, Iid, LabelCuts, LabelShards, Partition, Skew
+    from gossamer.models import (
+        Architecture, CelebaCnn, DistilBert, FemnistCnn, GnLeNet, LogisticRegression, MatrixFactorization, Mlp,
+        ResNet18, ResNet20, ResNet54, ResNet110, StackedLstm, Transformer, Vgg11,
+    )
+    from gossamer.models.low_precision import to_int8
+    from gossamer.training.optimizer import Constant, Cosine, Optimizer, Schedule, Steps
+    from gossamer.training.privacy import Privacy
+    from gossamer.core import (
+        Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Streams, Task, partial_average, sparse_part, where,
+    )
+    from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
+    from gossamer.runs.run import Result, Run, open_run, write_report
     from gossamer.simulator.simulate import StopRequest, resume, simulate
-    from gossamer.training.optimizer import Constant, Cosine, Optimizer, Steps
+    from gossamer import algorithms
+    from gossamer import compressors
+    from gossamer import core
+    from gossamer import models
+    from gossamer.data import partition as partitions
+    from gossamer.experiments import recipes as recipes
+    from gossamer import data as tasks
+    from gossamer.graphs import topologies as topologies
+    from gossamer import transforms
+    # isort: on
+    # fmt: on
 
-_HOMES = {
-    "algorithms": ["Dpsgd", "Jwins", "Momentum", "RandomSampling"],
-    "core": ["Algorithm", "Part", "PartSpec", "partial_average", "sparse_part"],
-    "experiments.experiment": ["Evaluation", "Experiment", "ExperimentError"],
-    "training.optimizer": ["Constant", "Cosine", "Optimizer", "Steps"],
-    "runs.run": ["Run", "open_run", "write_report"],
-    "simulator.simulate": ["StopRequest", "resume", "simulate"],
-    "data": ["Digits", "Quadratic", "Supervised"],
+_MODULES = {  # by what they are called here
+    "algorithms": "algorithms",
+    "compressors": "compressors",
+    "core": "core",
+    "models": "models",
+    "partitions": "data.partition",
+    "recipes": "experiments.recipes",
+    "tasks": "data",
+    "topologies": "graphs.topologies",
+    "transforms": "transforms",
 }
-_MODULES = {"partitions": "data.partition", "topologies": "graphs.topologies"}
+_NAMES = {  # by the module that has them
+    "algorithms": (
+        "AdPsgd AllReduce Centralized Choco ClippedGossip CoordinateMedian D2 DcdPsgd DeepSqueeze Dpsgd EcdPsgd "
+        "Epidemic GradientTracking Jwins JwinsPush LocalOnly Momentum PushSum QuantSgp QuantizedJwins "
+        "QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout SparsePush"
+    ),
+    "compressors": "BFloat16 Chain Compressor LayerwiseTopK NoCompression Qsgd Quantize RandomK Sign Threshold TopK",
+    "transforms": "Fourier Identity Transform Wavelet",
+    "graphs.topologies": (
+        "Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected OnePeerExponential "
+        "RandomMatching RandomRegular Redrawn Ring SmallWorld Star Topology Torus"
+    ),
+    "graphs.faults": "Faults",
+    "data": (
+        "AgNews CelebA Cifar10 Cifar100 Digits Emnist FashionMnist Femnist HuggingFace ImageFolder Imagenette "
+        "Mnist MovieLens Qmnist Quadratic SentenceLength Shakespeare Supervised Synthetic Table"
+    ),
+    "data.partition": "ByClient Dirichlet Iid LabelCuts LabelShards Partition Skew",
+    "models": (
+        "Architecture CelebaCnn DistilBert FemnistCnn GnLeNet LogisticRegression MatrixFactorization Mlp ResNet18 "
+        "ResNet20 ResNet54 ResNet110 StackedLstm Transformer Vgg11"
+    ),
+    "models.low_precision": "to_int8",
+    "training.optimizer": "Constant Cosine Optimizer Schedule Steps",
+    "training.privacy": "Privacy",
+    "core": "Algorithm Inbox Message Part PartSpec Quantized Round Streams Task partial_average sparse_part where",
+    "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
+    "runs.run": "Result Run open_run write_report",
+    "simulator.simulate": "StopRequest resume simulate",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Algorithm",
-    "Constant",
-    "Cosine",
-    "Digits",
-    "Dpsgd",
-    "Evaluation",
-    "Experiment",
-    "ExperimentError",
-    "Jwins",
-    "Momentum",
-    "Optimizer",
-    "Part",
-    "PartSpec",
-    "Quadratic",
-    "RandomSampling",
-    "Run",
-    "Steps",
-    "StopRequest",
-    "Supervised",
-    "open_run",
-    "partial_average",
-    "partitions",
-    "resume",
-    "simulate",
-    "sparse_part",
-    "topologies",
+__all__ = [  # noqa: RUF022 - in alphabetical order
+    "AdPsgd", "AgNews", "Algorithm", "AllReduce", "Architecture", "BFloat16", "ByClient", "CelebA", "CelebaCnn",
+    "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor", "Constant",
+    "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeepSqueeze", "Digits", "DirectedRandom", "DirectedRing",
+    "Dirichlet", "DistilBert", "Dpsgd", "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Evaluation",
+    "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier",
+    "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette",
+    "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "LayerwiseTopK", "LocalOnly", "LogisticRegression",
+    "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential",
+    "Optimizer", "Part", "PartSpec", "Partition", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp",
+    "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular",
+    "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring",
+    "Round", "Run", "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout",
+    "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic",
+    "Table", "Task", "Threshold", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
+    "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average", "partitions",
+    "recipes", "resume", "simulate", "sparse_part", "tasks", "to_int8", "topologies", "transforms", "where",
     "write_report",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"gossamer.{_MODULES[name]}")
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"gossamer.{module}"), name)
-    raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
+        found = import_module(f"gossamer.{_MODULES[name]}")
+    elif name in _HOMES:
+        found = getattr(import_module(f"gossamer.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
+    globals()[name] = found  # this function is asked only once
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

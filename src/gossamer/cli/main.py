@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer import __version__
 from gossamer.cli import peers as peer_commands
 from gossamer.cli.cost import cost
 from gossamer.cli.data import data as data_command
@@ -35,7 +36,7 @@ data_option = click.option("--data", help="The directory with data sets; by defa
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gossamer")
+@click.version_option(__version__, prog_name="gossamer")
 def cli() -> None:
     """Train one model together on many nodes: no server, few bytes."""
 

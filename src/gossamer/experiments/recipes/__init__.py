@@ -3,21 +3,23 @@
 from collections.abc import Callable
 
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.recipes.cifar10 import cifar10_first, reference_16
 from gossamer.experiments.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits, silk_digits
-from gossamer.experiments.recipes.directed import scsp_ring, sgp_ring, sparse_push_ring
 from gossamer.experiments.recipes.jwins import (
+    cifar10_first,
     jwins_celeba,
     jwins_cifar10,
     jwins_femnist,
     jwins_movielens,
     jwins_shakespeare,
+    reference_16,
 )
-from gossamer.experiments.recipes.resnet import (
-    full_precision_cifar10,
-    low_precision_cifar10,
+from gossamer.experiments.recipes.low_precision import full_precision_cifar10, low_precision_cifar10
+from gossamer.experiments.recipes.sparse_push import (
+    scsp_ring,
+    sgp_ring,
     sparse_push_cifar10,
     sparse_push_cifar10_skew,
+    sparse_push_ring,
 )
 
 RECIPES: dict[str, Callable[[], Experiment]] = {
