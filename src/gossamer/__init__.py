@@ -47,6 +47,8 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
     from gossamer.runs.run import Result, Run, open_run, write_report
     from gossamer.simulator.simulate import StopRequest, resume, simulate
+    from gossamer.peers.config import PeerConfig, Timeouts
+    from gossamer.peers.peer import run_peer
     from gossamer import algorithms
     from gossamer import compressors
     from gossamer import core
@@ -99,6 +101,8 @@ _NAMES = {  # by the module that has them
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
     "runs.run": "Result Run open_run write_report",
     "simulator.simulate": "StopRequest resume simulate",
+    "peers.config": "PeerConfig Timeouts",
+    "peers.peer": "run_peer",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -111,15 +115,15 @@ __all__ = [  # noqa: RUF022 - in alphabetical order
     "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette",
     "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "LayerwiseTopK", "LocalOnly", "LogisticRegression",
     "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential",
-    "Optimizer", "Part", "PartSpec", "Partition", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp",
-    "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular",
-    "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring",
-    "Round", "Run", "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout",
-    "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic",
-    "Table", "Task", "Threshold", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
-    "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average", "partitions",
-    "recipes", "resume", "simulate", "sparse_part", "tasks", "to_int8", "topologies", "transforms", "where",
-    "write_report",
+    "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic",
+    "QuantSgp", "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching",
+    "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54",
+    "Result", "Ring", "Round", "Run", "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk",
+    "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams",
+    "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform",
+    "Transformer", "Vgg11", "Wavelet", "Wire", "__version__", "algorithms", "compressors", "core", "models",
+    "open_run", "partial_average", "partitions", "recipes", "resume", "run_peer", "simulate", "sparse_part", "tasks",
+    "to_int8", "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
     if done:
         trained = Weights(node.block.models(), node.block.buffers, node.round, node.me)
         weights.write(config.out / "model.safetensors", experiment.name, node.task, trained, node.me)
-        files.reconfig(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
+        files.replace(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
     log("done" if done else "left", **report)
     return report
 
