@@ -114,7 +114,7 @@ def test_every_public_name_stands_in_the_python_reference() -> None:
     text = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
     documented = [looked_up(name) for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
     inside = [value for module in documented for value in vars(module).values()]
-    for name in gossamer.__all__:
+    for name in sorted({*gossamer.__all__} - {"__version__"}):
         value = getattr(gossamer, name)
         assert any(value is other for other in [*documented, *inside]), name
 
