@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gossamer.cli.experiments import document, unused
-from gossamer.peers.config import METRICS, PeerConfig, Timeouts
+from gossamer.peers.config import CERTIFICATE_DAYS, METRICS, PeerConfig, Timeouts
 
 PATH = click.Path(path_type=Path)
 
@@ -38,13 +38,13 @@ def timing_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.IntRange(min=1),
             default=PeerConfig.checkpoint_every,
             show_default=True,
-            help="Rounds.",
+            help="Rounds between two checkpoints.",
         ),
         click.option(
             "--round-seconds",
-            type=click.FloatRange(min=0),
+            type=click.FloatRange(min=0, max=1e6, max_open=True),
             default=PeerConfig.round_seconds,
-            help="A round takes at least this.",
+            help="A round takes at least so many seconds.",
         ),
     ]
     for option in reversed(options):
@@ -59,7 +59,13 @@ def _seconds(name: str, default: float, meaning: str) -> Callable[..., Any]:
 @click.command()
 @click.argument("directory", type=PATH)
 @click.argument("names", nargs=-1, required=True)
-@click.option("--days", type=click.IntRange(min=1), default=30, show_default=True, help="How long they are good for.")
+@click.option(
+    "--days",
+    type=click.IntRange(min=1),
+    default=CERTIFICATE_DAYS,
+    show_default=True,
+    help="How long they are good for.",
+)
 @click.option("--renew", is_flag=True, help="Make new ones for peers that have some.")
 def keys(directory: Path, names: tuple[str, ...], days: int, renew: bool) -> None:
     """Make keys and certificates for the peers NAMES in DIRECTORY, and the group's authority if there is none."""

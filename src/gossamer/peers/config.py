@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+CERTIFICATE_DAYS = 30
 METRICS = "127.0.0.1:0"  # on loopback, on a free port; the log tells which
 
 

@@ -1,4 +1,4 @@
-"""Keys: a private authority, and a certificate a peer.
+"""Keys: a private authority, and one certificate per peer.
 
     ca.pem, ca.key       the authority; ca.key stays with whoever lets peers in
     NAME.pem, NAME.key   a peer's; it needs these two and ca.pem, and nothing else
@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gossamer.experiments.experiment import ExperimentError
+from gossamer.peers.config import CERTIFICATE_DAYS
 from gossamer.peers.identity.group import check_name
 
-PEER_DAYS, AUTHORITY_DAYS = 30, 365
+AUTHORITY_DAYS = 365
 _AUTHORITY = "Gossamer group authority"
 _EARLY = timedelta(hours=1)  # clocks differ
 _LONGEST_FILE = 1 << 16
@@ -40,7 +41,7 @@ class Credentials:
     authority: bytes
 
 
-def make(directory: Path, names: list[str], days: int = PEER_DAYS, renew: bool = False) -> list[Path]:
+def make(directory: Path, names: list[str], days: int = CERTIFICATE_DAYS, renew: bool = False) -> list[Path]:
     """Certificates for these peers, and the authority if there is none yet; the files that were written."""
     for name in names:
         check_name(name)
