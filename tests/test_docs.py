@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -94,6 +95,14 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
             target = (page.parent / path) if path else page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+def test_the_picture_of_the_layers_is_what_the_linter_checks() -> None:
+    (picture,) = re.findall(r"## The layers.*?^```\n(.*?)^```", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
+    packages = {path.stem for path in (ROOT / "src" / "gossamer").iterdir()}
+    drawn = [packages & set(re.split(r"  +", line)) for line in picture.splitlines()]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    assert drawn == [{name.removeprefix("gossamer.") for name in layer.split(" | ")} for layer in contract["layers"]]
 
 
 def nav(entry: Any) -> Iterator[str]:
