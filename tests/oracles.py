@@ -1,6 +1,6 @@
-"""The papers' recursions, one matrix row a node, in plain NumPy: nothing here uses the code under test.
+"""The papers' recursions, one matrix row per node, in plain NumPy: nothing here uses the code under test.
 
-Only chance is shared: which entries and fractions are drawn comes from the nodes' streams.
+Only random draws are shared: which entries and fractions are drawn comes from the nodes' streams.
 """
 
 from collections.abc import Callable
@@ -111,9 +111,9 @@ def jwins(p: Problem, wavelet: bool = True, accumulate: bool = True, randomize: 
         c = x @ transform.T
         alpha = fractions(p, t) if randomize else np.full(n, np.mean(FRACTIONS))
         m = np.stack([top(abs(v + c - start)[i : i + 1], alpha[i])[0] > 0 for i in range(n)])
-        told = quantized(np.where(m, c + error, 0), bits) if bits else c
-        error = np.where(m, c + error - told, error)
-        y = np.stack([c[i] + sum(w[i, j] * m[j] * (told[j] - c[i]) for j in range(n)) for i in range(n)])
+        seen = quantized(np.where(m, c + error, 0), bits) if bits else c
+        error = np.where(m, c + error - seen, error)
+        y = np.stack([c[i] + sum(w[i, j] * m[j] * (seen[j] - c[i]) for j in range(n)) for i in range(n)])
         x, v = y @ transform, (v * ~m + y - start if accumulate else 0 * v)
     return x
 

@@ -1,6 +1,7 @@
 """The contract, over every algorithm of the table."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 import gossamer
 import oracles
-from contract import CASES, QUADRATIC, in_blocks, of, simulated
+from contract import CASES, QUADRATIC, SOME, in_blocks, of, simulated
 from gossamer.algorithms import (
     ALGORITHMS,
     D2,
@@ -25,14 +26,21 @@ from gossamer.algorithms import (
     LocalOnly,
     Momentum,
     PushSum,
+    QuantSgp,
     QuasiGlobalMomentum,
     RandomSampling,
     RelativeToInit,
+    Scsp,
+    Sgp,
+    Silk,
     SkewScout,
+    SparsePush,
+    Wrapper,
     rates,
 )
+from gossamer.algorithms.composition import expand
 from gossamer.compressors import Qsgd, Quantize, TopK
-from gossamer.core import Algorithm, Message, Part, Round, State
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round, State
 from gossamer.core.inbox import BlockInbox
 from gossamer.core.rng import Streams
 from gossamer.data import Digits, Quadratic
@@ -162,7 +170,7 @@ class Gossip:
         return self
 
     def _heard(self, message: Message) -> Message:
-        """The message as the inbox has it: of running parts, the sums."""
+        """The message as the inbox has it: of cumulative parts, the sums."""
         for name, spec in self.algorithm.parts.items():
             if spec.cumulative:
                 self.sums[name] = self.sums.get(name, 0) + message[name].values
@@ -296,7 +304,7 @@ def test_a_single_node_trains_alone(case: str) -> None:
 def test_every_algorithm_that_a_file_can_name_is_held_to_the_contract() -> None:
     held = {type(case.algorithm) for case in CASES.values()}
     held |= {type(getattr(case.algorithm, "inner", None)) for case in CASES.values()}
-    held |= {type(ALGORITHMS["sgp"]().composition)}
+    held |= {type(expand(Sgp()))}
     missing = {name for name, kind in ALGORITHMS.items() if kind not in held}
     assert missing == {"centralized"}  # which is one node; see below
 
@@ -314,18 +322,80 @@ def test_skew_scout_shares_more_where_data_differ() -> None:
     assert shares[0] < 0.5 * shares[1]
 
 
-@pytest.mark.parametrize("inner", [Jwins(), RelativeToInit(Dpsgd()), ALGORITHMS["sgp"](), D2(), Momentum(Dpsgd())])
+@pytest.mark.parametrize("inner", [Jwins(), RelativeToInit(Dpsgd()), Sgp(), Silk(), D2(), Momentum(Dpsgd())])
 def test_push_sum_takes_only_what_it_can_make_right(inner: Algorithm) -> None:
     with pytest.raises(ValueError, match="inner must be an algorithm that averages and wraps no other"):
         PushSum(inner)
 
 
-def test_an_algorithm_of_ones_own_need_not_require_anything() -> None:
-    class Own(Dpsgd):
-        requires = Algorithm.requires
+class OwnState(NamedTuple):
+    x: Tensor
 
+
+class Own(Algorithm):
+    """A user's averaging that declares nothing but its parts: all models are 1, and no gradient moves them."""
+
+    parts = {"x": PartSpec()}
+
+    def init(self, x0: Tensor) -> OwnState:
+        return OwnState(torch.ones_like(x0))
+
+    def local_step(self, state: OwnState, gradient: Tensor, round: Round) -> OwnState:
+        return state
+
+    def send(self, state: OwnState, round: Round) -> tuple[Message, OwnState]:
+        return {"x": Part(state.x)}, state
+
+    def receive(self, state: OwnState, inbox: Inbox, round: Round) -> OwnState:
+        return OwnState(inbox.sum("x"))
+
+
+class OwnMass(Own):
+    on_missing = "lose_mass"
+
+
+def test_an_algorithm_of_ones_own_keeps_its_models_scale_when_messages_are_lost() -> None:
+    lossy = replace(QUADRATIC, topology=Ring(), faults=Faults(drop=0.3))
+    models = simulated(replace(lossy, algorithm=Own()))
+    torch.testing.assert_close(models, torch.ones_like(models), atol=1e-6, rtol=0)
+    assert simulated(replace(lossy, algorithm=OwnMass())).max() < 0.9  # what push-sum needs, with its weights
+
+
+def test_an_algorithm_of_ones_own_need_not_require_anything() -> None:
     assert Own().requires == frozenset()
     simulated(replace(QUADRATIC, algorithm=Own(), topology=DirectedRing(), rounds=1))
+
+
+def test_what_is_declared_wrongly_is_refused() -> None:
+    class Unknown(Own):
+        on_missing = "forget"
+
+    class Weights(Own):
+        parts = {"x": PartSpec(push_sum_weight=True)}
+
+    with pytest.raises(ExperimentError, match='it must be "keep_own" or "lose_mass"'):
+        simulated(replace(QUADRATIC, algorithm=Unknown()))
+    with pytest.raises(ExperimentError, match='declare on_missing = "lose_mass"'):
+        simulated(replace(QUADRATIC, algorithm=Weights()))
+
+
+@pytest.mark.parametrize("wrap", [Momentum, QuasiGlobalMomentum, RelativeToInit])
+def test_a_wrapper_declares_what_its_inner_algorithm_declares(wrap: type[Wrapper]) -> None:
+    scsp, scout = wrap(Scsp(SOME, full_rounds=4)), wrap(SkewScout())
+    assert (scsp.on_missing, scsp.final_rounds, scsp.averages) == ("lose_mass", 4, True)
+    assert scsp.requires == {"column_stochastic"}
+    assert list(scsp.parts) == ["v", "u"]
+    assert scout.tries_models
+    assert (scout.on_missing, scout.final_rounds, scout.averages) == ("keep_own", 0, False)
+
+
+@pytest.mark.parametrize("algorithm", [Sgp(), SparsePush(), Scsp(), QuantSgp(), Silk(), RelativeToInit(Sgp())])
+def test_preparing_puts_compositions_in_the_place_of_their_names(algorithm: Algorithm) -> None:
+    prepared = algorithm.prepare(Ring().at(8, 0, 0), (100,))
+    assert prepared.parts.keys() == algorithm.parts.keys()
+    while isinstance(prepared, Wrapper):
+        prepared = prepared.inner
+    assert type(prepared) in (Dpsgd, DeepSqueeze, Choco)
 
 
 def test_the_table_of_rates_is_for_top_k_only() -> None:

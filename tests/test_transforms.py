@@ -8,8 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gossamer.core import Transform
-from gossamer.transforms import TRANSFORMS, Fourier, Wavelet, orthogonal_families
+from gossamer.transforms import TRANSFORMS, Fourier, Transform, Wavelet, orthogonal_families
 
 numbers = st.floats(-1e3, 1e3, width=32)
 rows = hnp.arrays(np.float32, st.tuples(st.integers(0, 3), st.integers(1, 300)), elements=numbers)

@@ -11,8 +11,6 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer import transforms as wavelet
-
 Floats = NDArray[np.float32]
 
 
@@ -68,7 +66,7 @@ def _synthesise_4_taps(average: Floats, detail: Floats, lo: Floats, hi: Floats, 
 
 
 @njit(cache=True)
-def forward(rows: Floats, levels: int, lo: Floats, hi: Floats) -> Floats:
+def forward_rows(rows: Floats, levels: int, lo: Floats, hi: Floats) -> Floats:
     """Coefficients of each row: [averages, details of the last level, ..., details of the first, untouched tail]."""
     num_rows, width = rows.shape
     length = width >> levels << levels
@@ -87,7 +85,7 @@ def forward(rows: Floats, levels: int, lo: Floats, hi: Floats) -> Floats:
 
 
 @njit(cache=True)
-def inverse(rows: Floats, levels: int, lo: Floats, hi: Floats) -> Floats:
+def inverse_rows(rows: Floats, levels: int, lo: Floats, hi: Floats) -> Floats:
     """The rows whose coefficients these are."""
     num_rows, width = rows.shape
     length = width >> levels << levels
@@ -106,7 +104,7 @@ def inverse(rows: Floats, levels: int, lo: Floats, hi: Floats) -> Floats:
 
 
 class Transform:
-    """A `core.Transform`: a linear, orthonormal map of each row, (B, D) -> (B, D), and its inverse."""
+    """A linear, orthonormal map of each row, (B, D) -> (B, D), and its inverse."""
 
     def check(self, num_parameters: int) -> None:
         """ValueError if the transform would leave a model of this size as it is."""
@@ -152,10 +150,10 @@ class Wavelet(Transform):
             raise ValueError(f"levels must be at most {most} for {num_parameters} parameters, {self.levels} was given")
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.from_numpy(wavelet.forward(x.contiguous().numpy(), self.levels, *_filters(self.family)))
+        return torch.from_numpy(forward_rows(x.contiguous().numpy(), self.levels, *_filters(self.family)))
 
     def inverse(self, x: Tensor) -> Tensor:
-        return torch.from_numpy(wavelet.inverse(x.contiguous().numpy(), self.levels, *_filters(self.family)))
+        return torch.from_numpy(inverse_rows(x.contiguous().numpy(), self.levels, *_filters(self.family)))
 
 
 @dataclass(frozen=True)

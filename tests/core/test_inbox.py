@@ -1,4 +1,4 @@
-"""Selection, cut-off laws, mixing: each against a plain version of itself."""
+"""Selection, cut-offs, mixing: each against a plain version of itself."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_random_entries_are_as_many_as_asked_and_each_as_likely() -> None:
     assert (masks.float().mean(0) - 0.3).abs().max() < 5 * (0.3 * 0.7 / 2000) ** 0.5
 
 
-def test_the_papers_cutoff_law_is_drawn_as_written() -> None:
+def test_the_papers_cutoff_is_drawn_as_written() -> None:
     assert PAPER_CUTOFF.mean == pytest.approx(0.342857, abs=1e-6)
     draws = torch.cat([PAPER_CUTOFF.draw(Streams(0, range(100), t)) for t in range(70)])
     assert draws.shape == (7000, 1)
@@ -72,14 +72,14 @@ def test_the_papers_cutoff_law_is_drawn_as_written() -> None:
 
 
 @given(st.floats(0.01, 1), st.booleans(), st.integers(10_000, 10**7))
-def test_a_law_for_a_budget_costs_that_budget_with_indices_at_their_entropy(
+def test_a_cutoff_for_a_budget_costs_that_budget_with_indices_at_their_entropy(
     budget: float, randomize: bool, num_parameters: int
 ) -> None:
-    law = cutoff_for_budget(budget, num_parameters, randomize)
-    assert sum(law.probabilities) == pytest.approx(1)
-    assert all(0 < f <= 1 for f in law.fractions)
+    cutoff = cutoff_for_budget(budget, num_parameters, randomize)
+    assert sum(cutoff.probabilities) == pytest.approx(1)
+    assert all(0 < f <= 1 for f in cutoff.fractions)
     cost = 0.0
-    for f, p in zip(law.fractions, law.probabilities, strict=True):
+    for f, p in zip(cutoff.fractions, cutoff.probabilities, strict=True):
         index_bits = 0 if f == 1 else -f * np.log2(f) - (1 - f) * np.log2(1 - f)
         cost += p * (f + index_bits / 26.5)
     frame = 8 * 40 / (26.5 * num_parameters)
@@ -87,10 +87,10 @@ def test_a_law_for_a_budget_costs_that_budget_with_indices_at_their_entropy(
 
 
 @pytest.mark.parametrize(("budget", "everything", "else_"), [(0.2, 0.1, 0.10), (0.1, 0.05, 0.05)])
-def test_laws_for_a_budget_are_near_the_papers(budget: float, everything: float, else_: float) -> None:
-    law = cutoff_for_budget(budget, 90_000)
-    assert law.probabilities[1] == pytest.approx(everything)
-    assert law.fractions == (pytest.approx(else_, rel=0.2), 1.0)
+def test_cutoffs_for_a_budget_are_near_the_papers(budget: float, everything: float, else_: float) -> None:
+    cutoff = cutoff_for_budget(budget, 90_000)
+    assert cutoff.probabilities[1] == pytest.approx(everything)
+    assert cutoff.fractions == (pytest.approx(else_, rel=0.2), 1.0)
 
 
 def test_a_budget_that_is_too_small_for_anything_is_refused_with_one_that_is_not() -> None:

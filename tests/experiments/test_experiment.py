@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import gossamer
-from gossamer.algorithms import Dpsgd, Jwins, RandomSampling
+from gossamer.algorithms import Choco, Dpsgd, Jwins, RandomSampling, RelativeToInit
 from gossamer.algorithms.baselines import Centralized
+from gossamer.compressors import NoCompression
 from gossamer.data import Quadratic
 from gossamer.data.partition import Dirichlet, LabelShards
 from gossamer.experiments import toml
@@ -58,6 +59,16 @@ def test_a_recipe_is_named_as_it_is_called(name: str) -> None:
 
 def test_a_name_alone_stands_for_its_defaults() -> None:
     assert toml.read({"algorithm": "jwins", "topology": "ring"}) == Experiment(algorithm=Jwins(), topology=Ring())
+
+
+def test_names_of_earlier_versions_are_still_read() -> None:
+    old = {"algorithm": {"name": "from-start", "inner": {"name": "choco", "compressor": "everything"}}}
+    read = toml.read(old)
+    assert read == Experiment(algorithm=RelativeToInit(Choco(NoCompression())))
+    written = toml.write(read)
+    assert written["algorithm"]["name"] == "relative-to-init"
+    assert written["algorithm"]["inner"]["compressor"] == {"name": "none"}
+    assert "algorithm.name" not in toml.differences(old, written)
 
 
 MISTAKES = {
@@ -158,7 +169,7 @@ class Fussy(Dpsgd):
     ("needs", "changes", "words"),
     [
         ("static", {"topology": Redrawn(RandomRegular())}, "the same graph in every round"),
-        ("one_local_step", {"local_steps": 3}, "local_steps: Fussy is defined for one local step a round, 3 was given"),
+        ("one_local_step", {"local_steps": 3}, "local_steps: Fussy is defined for one local step per round, 3 was given"),
     ],
 )
 def test_what_an_algorithm_requires_is_checked(needs: str, changes: dict, words: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gossamer.cli.main import cli
 from gossamer.experiments import toml
-from gossamer.experiments.experiment import TABLES, ExperimentError
+from gossamer.experiments.tables import TABLES, ExperimentError
 from gossamer.models import (
     MODELS,
     Architecture,

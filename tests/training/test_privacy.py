@@ -12,7 +12,8 @@ from scipy.stats import kstest, norm
 from torch import Tensor
 
 import gossamer
-from gossamer.algorithms import ALGORITHMS, Dpsgd, Jwins, SkewScout
+from gossamer.algorithms import ALGORITHMS, Dpsgd, Jwins, RelativeToInit, SkewScout
+from gossamer.algorithms.composition import expand
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm, Round
 from gossamer.core.rng import Streams
@@ -124,7 +125,8 @@ def test_an_algorithm_is_shown_nothing_of_the_data_but_the_protected_change(
 def _block_on(spread: float, name: str) -> Block:
     task = Quadratic(dimension=2000, spread=spread)
     privacy = Privacy(clip=0.5, noise=1.0)
-    return block(replace(SMALL, local_steps=1, algorithm=_default(name), privacy=privacy, task=task), without_noise)
+    algorithm = expand(_default(name))
+    return block(replace(SMALL, local_steps=1, algorithm=algorithm, privacy=privacy, task=task), without_noise)
 
 
 def _default(name: str) -> Algorithm:
@@ -204,6 +206,7 @@ def test_other_ways_out_for_data_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
     cases: list[tuple[dict[str, Any], str]] = [
         ({"algorithm": SkewScout()}, "skew-scout shares more or less by the loss"),
+        ({"algorithm": RelativeToInit(SkewScout())}, "relative-to-init shares more or less by the loss"),
         ({"algorithm": ALGORITHMS["centralized"]()}, "hold all data"),
         ({"task": Running(dimension=5)}, "running statistics"),
     ]

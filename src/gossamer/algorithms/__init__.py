@@ -1,14 +1,14 @@
-"""The algorithms, one paper a file. `ALGORITHMS` lists those that an experiment file can name."""
+"""The algorithms, one paper per file. `ALGORITHMS` lists those that an experiment file can name."""
 
 from gossamer.algorithms.baselines import AdPsgd, AllReduce, Centralized, Epidemic, LocalOnly
 from gossamer.algorithms.choco import Choco
 from gossamer.algorithms.clipped_gossip import ClippedGossip
+from gossamer.algorithms.composition import Alias, Wrapper
 from gossamer.algorithms.coordinate_median import CoordinateMedian
 from gossamer.algorithms.d2 import D2
-from gossamer.algorithms.dcd_psgd import DcdPsgd
+from gossamer.algorithms.dcd_ecd_psgd import DcdPsgd, EcdPsgd
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
-from gossamer.algorithms.ecd_psgd import EcdPsgd
 from gossamer.algorithms.gradient_tracking import GradientTracking
 from gossamer.algorithms.jwins import Jwins
 from gossamer.algorithms.jwins_push import JwinsPush
@@ -49,13 +49,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "jwins-quantized": QuantizedJwins,
     "silk": Silk,
     "push-sum": PushSum,
-    "from-start": RelativeToInit,
+    "relative-to-init": RelativeToInit,
 }
 
 __all__ = [
     "ALGORITHMS",
     "D2",
     "AdPsgd",
+    "Alias",
     "AllReduce",
     "Centralized",
     "Choco",
@@ -82,4 +83,5 @@ __all__ = [
     "Silk",
     "SkewScout",
     "SparsePush",
+    "Wrapper",
 ]

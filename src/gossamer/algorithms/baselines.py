@@ -21,7 +21,6 @@ from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
 class LocalOnly(Algorithm):
     """Every node trains alone; nothing is sent."""
 
-    requires = frozenset[str]()
     parts = dict[str, PartSpec]()
 
     def init(self, x0: Tensor) -> State:
@@ -35,23 +34,15 @@ class LocalOnly(Algorithm):
 
 
 @dataclass(frozen=True)
-class Centralized(Algorithm):
-    """One node with all the data, and as many samples a step as all nodes together would take."""
+class Centralized(LocalOnly):
+    """One node with all the data, and as many samples per step as all nodes together would take."""
 
     pools_data = True
 
-    @property
-    def composition(self) -> LocalOnly:
-        return LocalOnly()
-
 
 @dataclass(frozen=True)
-class AllReduce(Algorithm):
-    """Every node averages with all others; bytes are those of direct links, n - 1 messages a node."""
-
-    @property
-    def composition(self) -> Dpsgd:
-        return Dpsgd()
+class AllReduce(Dpsgd):
+    """Every node averages with all others; bytes are those of direct links, n - 1 messages per node."""
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "AllReduce":
         if len(mixing.senders) != mixing.nodes**2:
@@ -60,14 +51,10 @@ class AllReduce(Algorithm):
 
 
 @dataclass(frozen=True)
-class AdPsgd(Algorithm):
-    """Average with one random other node a round."""
+class AdPsgd(Dpsgd):
+    """Average with one random other node per round."""
 
     requires = frozenset({"symmetric", "changing"})
-
-    @property
-    def composition(self) -> Dpsgd:
-        return Dpsgd()
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "AdPsgd":
         if np.diff(mixing.indptr).max() > 2:
@@ -79,8 +66,8 @@ class AdPsgd(Algorithm):
 class Epidemic(Algorithm):
     """Send the model to a few random nodes; take the plain mean of what comes."""
 
-    requires = frozenset[str]()
     parts = {"x": PartSpec()}
+    on_missing = "lose_mass"  # no weight of a message goes to another: the mean is over those that came
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Epidemic":
         if np.ptp(mixing.weights) > 1e-9:
@@ -92,12 +79,6 @@ class Epidemic(Algorithm):
 
     def init(self, x0: Tensor) -> State:
         return State(x0)
-
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         return {"x": Part(state.x)}, state

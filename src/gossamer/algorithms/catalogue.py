@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 
 from gossamer.algorithms import ALGORITHMS
-from gossamer.core import Algorithm, PartSpec, State
+from gossamer.algorithms.composition import Wrapper, expand
+from gossamer.core import PartSpec, State
 
 PAPERS = {
     "dpsgd": "Lian et al., NeurIPS 2017",
@@ -30,23 +31,23 @@ PAPERS = {
     "jwins-push": "Gossamer",
     "jwins-quantized": "Gossamer",
     "silk": "Gossamer",
-    "from-start": "Gossamer",
+    "relative-to-init": "Gossamer",
 }
 
 
 class Entry(NamedTuple):
     paper: str
     needs: list[str]
-    memory: float | None  # model copies a node; None for what wraps another
+    memory: float | None  # model copies per node; None for what wraps another
     sends: list[str]
 
 
 def entry(name: str) -> Entry:
     """What the algorithm of this name, with its defaults, needs and sends."""
     paper = PAPERS.get(name, "")
-    if name in ("push-sum", "from-start"):
+    if issubclass(ALGORITHMS[name], Wrapper):
         return Entry(paper, ["an inner algorithm"], None, ["what the inner algorithm sends"])
-    algorithm: Algorithm = ALGORITHMS[name]()
+    algorithm = expand(ALGORITHMS[name]())
     sends = [f"{part}: {_words(spec)}" for part, spec in algorithm.parts.items()]
     return Entry(paper, sorted(algorithm.requires), round(_size(algorithm.init(torch.zeros(1, 1024))) / 1024, 2), sends)
 

@@ -6,10 +6,10 @@ ICML 2019, Algorithm 2. T is a transform (the identity in the paper),
     q_i = C[T(x_i) - xh_i],  xh_i <- xh_i + q_i            send q_i
     x_i <- x_i + gamma T^-1(sum_j w_ij xh_j - xh_i)
 
-xh_j is the sum of all q_j, and every neighbour keeps it: q is a running part. The paper's memory-efficient form keeps
-the weighted sum of the replicas instead, which is right only as long as the weights are the same and nothing is lost.
-The replicas xh start at 0 as in the paper. `RelativeToInit` makes them start at the common initial model, which saves
-the rounds in which the whole model would have to be told.
+xh_j is the sum of all q_j, and every neighbour keeps it: q is a cumulative part. The paper's memory-efficient form
+keeps the weighted sum of the replicas instead, which is right only as long as the weights are the same and nothing is
+lost. The replicas xh start at 0 as in the paper. `RelativeToInit` makes them start at the common initial model, which
+saves the rounds in which the whole model would have to be sent.
 """
 
 from dataclasses import dataclass, replace
@@ -38,6 +38,7 @@ class Choco(Algorithm):
     transform: Transform = Identity()
 
     requires = frozenset({"symmetric"})
+    averages = True
 
     def __post_init__(self) -> None:
         rates.check(self.rate)

@@ -11,7 +11,7 @@ from gossamer.core.rng import Streams
 
 
 class CutoffDistribution(NamedTuple):
-    """A law of the fraction that is sent, independent for every node and round."""
+    """A distribution of the fraction that is sent, independent for every node and round."""
 
     fractions: tuple[float, ...]
     probabilities: tuple[float, ...]
@@ -40,12 +40,12 @@ _FRAME_BYTES = 40  # of a message besides values and indices
 
 @cache
 def cutoff_for_budget(budget: float, num_parameters: int, randomize: bool = True) -> CutoffDistribution:
-    """The two-point law whose messages cost, in expectation, `budget` of full sharing's bytes.
+    """The two-point distribution whose messages cost, in expectation, `budget` of full sharing's bytes.
 
     Half of the budget goes into sending everything now and then (probability budget / 2), which needs no indices. The
-    other rounds send a small fraction f: f in values, and the entropy of f in indices. The paper's laws (20 %: 1 with
-    probability 0.1, else 0.10; 10 %: 1 with probability 0.05, else 0.05) are this one, rounded. Without chance it is
-    the one fraction that costs as much.
+    other rounds send a small fraction f: f in values, and the entropy of f in indices. The paper's distributions
+    (20 %: 1 with probability 0.1, else 0.10; 10 %: 1 with probability 0.05, else 0.05) are this one, rounded. Without
+    `randomize` it is the one fraction that costs as much.
     """
     overhead = 8 * _FRAME_BYTES / (_VALUE_BITS * num_parameters)
     if budget == 1:

@@ -36,6 +36,7 @@ class DeepSqueeze(Algorithm):
     full_rounds: int = 0  # at the end of the run, of plain averaging
 
     requires = frozenset({"symmetric"})
+    averages = True
 
     def __post_init__(self) -> None:
         rates.check(self.rate)
@@ -43,6 +44,10 @@ class DeepSqueeze(Algorithm):
             raise ValueError(f"full_rounds must be at least 0, {self.full_rounds} was given")
         if self.full_rounds and not (self.compressor.spec.sparse and self.compressor.spec.values == "float32"):
             raise ValueError("full_rounds needs a compressor that chooses entries and leaves them as they are: top-k")
+
+    @property
+    def final_rounds(self) -> int:
+        return self.full_rounds
 
     @property
     def parts(self) -> dict[str, PartSpec]:

@@ -5,7 +5,7 @@ Lian et al., "Can decentralized algorithms outperform centralized algorithms?", 
     x_i <- sum_j w_ij x_j,   after local steps x_j <- x_j - lr * gradient
 
 The paper averages while it computes the gradient at the model before averaging; here, as in JWINS and the later
-papers, a node first takes its local steps and then averages, which also allows more than one step a round.
+papers, a node first takes its local steps and then averages, which also allows more than one step per round.
 """
 
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ class Dpsgd(Algorithm):
     """Full sharing: average whole models with the neighbours."""
 
     requires = frozenset({"symmetric"})
+    averages = True
     parts = {"x": PartSpec()}
 
     def init(self, x0: Tensor) -> State:
@@ -35,6 +36,3 @@ class Dpsgd(Algorithm):
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         return State(inbox.sum("x"))
-
-    def averaging_rate(self, round: Round) -> float:
-        return 1.0

@@ -4,7 +4,7 @@ Dhasade et al., "Get more for less in decentralized learning systems", ICDCS 202
 T the wavelet transform, V the scores, x the model at the start of the round and x' after the local steps:
 
     V <- V + T(x') - T(x)                                   score every coefficient by its change
-    alpha ~ the cut-off law; send the alpha * D coefficients T(x') with the largest |V|
+    alpha ~ the cut-off distribution; send the alpha * D coefficients T(x') with the largest |V|
     y_i = T(x'_i) + sum_j w_ij sent_j (T(x'_j) - T(x'_i))   what a neighbour did not send counts as one's own
     x <- T^-1(y)
     V <- V (1 - sent) + the round's change, averaging included
@@ -13,7 +13,7 @@ The last line is the rule of the paper's implementation: V <- V_before (1 - sent
 
 What differs here is bookkeeping only. T is linear and T(x_next) = y, so V = T(x) - reference, where `reference` is
 T(x) as it was at the start of the round in which the coefficient was last sent. Keeping T(x) and the reference instead
-of V costs one forward and one inverse transform a round, not three and one. And T is periodized, so that D parameters
+of V costs one forward and one inverse transform per round, not three and one. And T is periodized, so that D parameters
 give exactly D coefficients; the paper's library pads.
 """
 
@@ -39,12 +39,12 @@ class State(NamedTuple):
 class Jwins(Algorithm):
     """Share the wavelet coefficients that changed most, with a randomized cut-off."""
 
-    budget: float | None = None  # bytes as a share of full sharing's; None: the paper's law, 0.343 in values
+    budget: float | None = None  # bytes as a share of full sharing's; None: the paper's cut-off, 0.343 in values
     family: str = "sym2"  # the wavelet
     levels: int = 4
     wavelet: bool = True  # the paper's three ablations: False scores and sends plain parameters,
     accumulate: bool = True  # False forgets the scores after every round,
-    randomize: bool = True  # False always sends the mean of the cut-off law
+    randomize: bool = True  # False always sends the mean of the cut-off
 
     requires = frozenset({"symmetric"})
 

@@ -52,6 +52,7 @@ class JwinsPush(Algorithm):
     randomize: bool = True
 
     requires = frozenset({"column_stochastic"})
+    on_missing = "lose_mass"
 
     @property
     def parts(self) -> dict[str, PartSpec]:
@@ -106,6 +107,3 @@ class JwinsPush(Algorithm):
 
     def weights(self, state: State) -> Tensor:
         return state.weight
-
-    def averaging_rate(self, round: Round) -> float:
-        return 1.0

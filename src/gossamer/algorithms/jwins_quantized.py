@@ -32,7 +32,7 @@ class QuantizedJwins(Algorithm):
     """JWINS with coefficients of a few bits and error feedback."""
 
     bits: int = 8
-    bucket: int = 512  # coefficients a scale
+    bucket: int = 512  # coefficients per scale
     budget: float | None = None  # this and the following as of Jwins; a share of what it would send in float32
     family: str = "sym2"
     levels: int = 4

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from gossamer.algorithms import rates
 from gossamer.algorithms.choco import Choco
+from gossamer.algorithms.composition import Alias
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
 from gossamer.algorithms.push_sum import PushSum
 from gossamer.compressors import Compressor, TopK
-from gossamer.core import Algorithm
 from gossamer.transforms import Identity, Transform
 
 
 @dataclass(frozen=True)
-class Sgp(Algorithm):
+class Sgp(Alias):
     """Stochastic gradient push: full sharing on directed graphs."""
 
     @property
@@ -28,15 +28,12 @@ class Sgp(Algorithm):
 
 
 @dataclass(frozen=True)
-class SparsePush(Algorithm):
+class SparsePush(Alias):
     """Compressed models with error feedback, on directed and time-varying graphs."""
 
     compressor: Compressor = TopK(0.01)
     rate: rates.Rate = "table"  # eta
     transform: Transform = Identity()
-
-    def __post_init__(self) -> None:
-        _ = self.composition  # checks the settings
 
     @property
     def composition(self) -> PushSum:
@@ -44,7 +41,7 @@ class SparsePush(Algorithm):
 
 
 @dataclass(frozen=True)
-class Scsp(Algorithm):
+class Scsp(Alias):
     """Sparse-Push for most of the run, then some rounds of full sharing without training."""
 
     compressor: Compressor = TopK(0.01)
@@ -52,24 +49,18 @@ class Scsp(Algorithm):
     transform: Transform = Identity()
     full_rounds: int = 40  # k
 
-    def __post_init__(self) -> None:
-        _ = self.composition  # checks the settings
-
     @property
     def composition(self) -> PushSum:
         return PushSum(DeepSqueeze(self.compressor, self.rate, self.transform, self.full_rounds))
 
 
 @dataclass(frozen=True)
-class QuantSgp(Algorithm):
+class QuantSgp(Alias):
     """CHOCO's compressed differences on directed graphs."""
 
     compressor: Compressor = TopK(0.1)
     rate: rates.Rate = "auto"  # gamma
     transform: Transform = Identity()
-
-    def __post_init__(self) -> None:
-        _ = self.composition  # checks the settings
 
     @property
     def composition(self) -> PushSum:

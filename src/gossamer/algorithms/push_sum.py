@@ -9,13 +9,14 @@ the share. The sums of x and of u over all nodes are conserved by every exchange
     gradient at z_i = x_i / u_i;  x as in the wrapped algorithm;  u_i <- u_i + eta * sum_j (w_ij - 1[i = j]) u_j
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer import core
+from gossamer.algorithms.composition import Wrapper, expand
 from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
 
 
@@ -25,13 +26,16 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PushSum(Algorithm):
+class PushSum(Wrapper):
     """Any averaging algorithm on directed graphs."""
 
     inner: Algorithm  # one whose model is what it averages; RelativeToInit and momentum go around a PushSum
 
+    on_missing = "lose_mass"  # what does not arrive is missing from x and from u alike
+
     def __post_init__(self) -> None:
-        if not self.inner.averages or hasattr(self.inner, "inner") or "column_stochastic" in self.inner.requires:
+        inner = expand(self.inner)
+        if not inner.averages or isinstance(inner, Wrapper) or inner.on_missing == "lose_mass":
             raise ValueError(
                 f"inner must be an algorithm that averages and wraps no other, such as dpsgd, deep-squeeze or choco, "
                 f"{type(self.inner).__name__} was given"
@@ -45,17 +49,11 @@ class PushSum(Algorithm):
     def parts(self) -> dict[str, PartSpec]:
         return {**self.inner.parts, "u": PartSpec(width=1, values="float64", push_sum_weight=True)}
 
-    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "PushSum":
-        return replace(self, inner=self.inner.prepare(mixing, layer_sizes))
-
     def init(self, x0: Tensor) -> State:
         return State(self.inner.init(x0), torch.ones(len(x0), 1, dtype=torch.float64))
 
     def model(self, state: State) -> Tensor:
         return self.inner.model(state.inner) / state.u.float()
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        return state._replace(inner=self.inner.local_step(state.inner, gradient, round))
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         message, inner = self.inner.send(state.inner, round)
@@ -67,6 +65,3 @@ class PushSum(Algorithm):
 
     def weights(self, state: State) -> Tensor:
         return state.u
-
-    def averaging_rate(self, round: Round) -> float:
-        return self.inner.averaging_rate(round)

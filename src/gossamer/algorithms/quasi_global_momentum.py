@@ -6,17 +6,18 @@ Algorithm 1: a local step uses m, but leaves it as it is; m follows what became 
     step with  mh = beta m + g     (Nesterov: g + beta mh)
     after the exchange  m <- mu m + (1 - mu) (x_t - x_{t+1}) / lr
 
-with mu = beta. The paper has one local step a round; with more, the difference is divided by their number too.
+with mu = beta. The paper has one local step per round; with more, the difference is divided by their number too.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer import core
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+from gossamer.algorithms.composition import Wrapper
+from gossamer.core import Inbox, Round
 
 
 class State(NamedTuple):
@@ -26,34 +27,15 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuasiGlobalMomentum(Algorithm):
+class QuasiGlobalMomentum(Wrapper):
     """Momentum along the group's movement, and weight decay, around an algorithm."""
 
-    inner: Algorithm
     beta: float = 0.9
     nesterov: bool = False
     weight_decay: float = 0.0
 
-    @property
-    def requires(self) -> frozenset[str]:
-        return self.inner.requires
-
-    @property
-    def pools_data(self) -> bool:
-        return self.inner.pools_data
-
-    @property
-    def parts(self) -> dict[str, PartSpec]:
-        return dict(self.inner.parts)
-
-    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "QuasiGlobalMomentum":
-        return replace(self, inner=self.inner.prepare(mixing, layer_sizes))
-
     def init(self, x0: Tensor) -> State:
         return State(self.inner.init(x0), torch.zeros_like(x0), x0)
-
-    def model(self, state: State) -> Tensor:
-        return self.inner.model(state.inner)
 
     def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
         gradient = gradient + self.weight_decay * self.model(state)
@@ -62,18 +44,8 @@ class QuasiGlobalMomentum(Algorithm):
             step = gradient + self.beta * step
         return state._replace(inner=self.inner.local_step(state.inner, step, round))
 
-    def send(self, state: State, round: Round) -> tuple[Message, State]:
-        message, inner = self.inner.send(state.inner, round)
-        return message, state._replace(inner=inner)
-
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         inner = self.inner.receive(state.inner, inbox, round)
         x = self.inner.model(inner)
         moved = (state.start - x) / (round.learning_rate * round.local_steps)
         return State(inner, self.beta * state.momentum + (1 - self.beta) * moved, x)
-
-    def weights(self, state: State) -> Tensor | None:
-        return self.inner.weights(state.inner)
-
-    def averaging_rate(self, round: Round) -> float:
-        return self.inner.averaging_rate(round)

@@ -3,7 +3,7 @@
 Gossamer's own combination of what the papers teach. From JWINS, the wavelet domain, where a change of the model is
 concentrated in few coefficients. From CHOCO, replicas: neighbours keep xh, what they believe T(x) to be, and only the
 difference to it is sent, so coarse messages are corrected by later ones. From sign compression with error feedback,
-one bit a coefficient and one scale a message. And all nodes begin at the same model, so replicas can too:
+one bit per coefficient and one scale per message. And all nodes begin at the same model, so replicas can too:
 
     difference = T(x_i - x0) - xh_i;   q_i = mean |d| * sign(d) over the fraction `kept` of largest |d|, else 0
     xh_i <- xh_i + q_i;   x_i <- x_i + rate * T^-1(sum_j w_ij xh_j - xh_i)
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 from gossamer.algorithms import rates
 from gossamer.algorithms.choco import Choco
+from gossamer.algorithms.composition import Alias
 from gossamer.algorithms.relative_to_init import RelativeToInit
 from gossamer.compressors import Chain, Sign, TopK
-from gossamer.core import Algorithm
 from gossamer.transforms import Identity, Wavelet
 
 
 @dataclass(frozen=True)
-class Silk(Algorithm):
+class Silk(Alias):
     """Signs of the differences that neighbours know least well, in the wavelet domain."""
 
     kept: float = 0.2  # fraction of the coefficients whose sign is sent
@@ -31,9 +31,6 @@ class Silk(Algorithm):
     family: str = "sym2"  # the wavelet
     levels: int = 4
     wavelet: bool = True  # False: signs of the parameters' own differences
-
-    def __post_init__(self) -> None:
-        _ = self.composition  # checks the settings
 
     @property
     def composition(self) -> RelativeToInit:

@@ -1,11 +1,11 @@
 """What is sent in place of a vector: fewer of its entries, or coarser ones, or both.
 
-A compression C is a frozen dataclass whose fields are its settings. It chooses entries and coarsens what it chose, and
-what it returns is exactly what receivers see. Its promise, over its own chance and up to float32's rounding, for rows
-of `width` numbers, buckets of n:
+A compressor C is a frozen dataclass whose fields are its settings. It chooses entries and coarsens what it chose, and
+what it returns is exactly what receivers see. Its promise, in expectation over its own random draws and up to the
+rounding of float32, for rows of `width` numbers, buckets of n:
 
     kind           E |C(x) - x|^2 <= (1 - delta) |x|^2   and, if unbiased, E C(x) = x and E |C(x) - x|^2 <= omega |x|^2
-    everything     unbiased      omega = 0
+    none           unbiased      omega = 0
     top-k          contraction   delta = k / width
     layerwise      contraction   delta = the least k / size of any layer
     random-k       contraction   delta = k / width
@@ -21,11 +21,19 @@ of `width` numbers, buckets of n:
 
 from gossamer.compressors.base import Chain, Compressor, Kind
 from gossamer.compressors.quantizers import BFloat16, Qsgd, Quantize, Sign
-from gossamer.compressors.selection import count, largest, random_entries
-from gossamer.compressors.sparsifiers import LayerwiseTopK, NoCompression, RandomK, Threshold, TopK
+from gossamer.compressors.sparsifiers import (
+    LayerwiseTopK,
+    NoCompression,
+    RandomK,
+    Threshold,
+    TopK,
+    count,
+    largest,
+    random_entries,
+)
 
 COMPRESSORS: dict[str, type[Compressor]] = {
-    "everything": NoCompression,
+    "none": NoCompression,
     "top-k": TopK,
     "layerwise-top-k": LayerwiseTopK,
     "random-k": RandomK,

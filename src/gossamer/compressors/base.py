@@ -32,7 +32,7 @@ class Compressor:
         return None
 
     def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
-        """The part that holds the sent entries, as far as they are told."""
+        """The part that holds the sent entries, in as many bits as it gives them."""
         return Part(x) if sent is None else sparse_part(x, sent)
 
     def delta(self, width: int) -> float:

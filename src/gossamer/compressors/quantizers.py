@@ -122,7 +122,7 @@ class Quantize(Compressor):
     """
 
     bits: int = 8
-    bucket: int = 512  # sent entries that share a scale; 0: one scale a row
+    bucket: int = 512  # sent entries that share a scale; 0: one scale per row
     stochastic: bool = False  # round up or down at random, right on average, instead of to the nearest
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class Qsgd(Compressor):
     """
 
     bits: int = 4
-    bucket: int = 512  # sent entries that share a norm; 0: one norm a row
+    bucket: int = 512  # sent entries that share a norm; 0: one norm per row
     norm: Literal["l2", "max"] = "l2"  # the paper's experiments take the largest |x|: less variance, fewer zeros
 
     kind = "unbiased"
@@ -187,9 +187,9 @@ class Qsgd(Compressor):
 
 @dataclass(frozen=True)
 class Sign(Compressor):
-    """One bit an entry: its sign, times the mean |x| of the bucket. Zeros count as positive."""
+    """One bit per entry: its sign, times the mean |x| of the bucket. Zeros count as positive."""
 
-    bucket: int = 0  # sent entries that share a mean; 0: one mean a row
+    bucket: int = 0  # sent entries that share a mean; 0: one mean per row
 
     kind = "contraction"
 

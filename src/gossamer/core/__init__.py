@@ -1,7 +1,7 @@
 """The nouns. Read this file first; everything else is an instance of it.
 
 Gossamer trains one model on many nodes that only ever talk to their neighbours. An algorithm is written once, over
-the *block* of B nodes that the running process hosts: every tensor is (B, D) or (B, 1), one row a node, D parameters.
+the *block* of B nodes that the running process hosts: every tensor is (B, D) or (B, 1), one row per node, D parameters.
 In a simulation B is the number of nodes, on a rank of a cluster a share of it, on a real device 1; the text of the
 algorithm is the same and cannot tell which.
 
@@ -9,13 +9,13 @@ algorithm is the same and cannot tell which.
 meet in one place, the `Inbox`, which gives weighted sums over the messages of a node's in-neighbours. From this rule
 alone follow the simulator's worker processes, the cluster and the real peers, all with bit-identical models.
 
-A round, for every node at once:
+A round, for every node at once, with one exchange (there may be several, each with an inbox of its own):
 
     for each local step:  state = algorithm.local_step(state, gradient at algorithm.model(state), round)
     message, state = algorithm.send(state, round)          # what every out-neighbour will see
     state = algorithm.receive(state, inbox, round)         # the messages of this round, own included
 
-A complete algorithm, decentralized SGD with full sharing:
+A complete algorithm, decentralized SGD with full sharing; local steps are plain SGD, unless it defines others:
 
     class State(NamedTuple):
         x: Tensor  # model (B, D)
@@ -28,25 +28,19 @@ A complete algorithm, decentralized SGD with full sharing:
         def init(self, x0):
             return State(x0)
 
-        def model(self, state):
-            return state.x
-
-        def local_step(self, state, gradient, round):
-            return State(state.x - round.learning_rate * gradient)
-
         def send(self, state, round):
             return {"x": Part(state.x)}, state
 
         def receive(self, state, inbox, round):
             return State(inbox.sum("x"))
 
-Elsewhere: a *topology* says who sends to whom in a round and with what weight (graphs/topologies.py), a *partition*
-which node holds which samples (data/partition.py), a *task* is model, data, loss and metric (data/), a *codec* turns a
-message into bytes and back without loss (wire/), an *engine* carries messages between blocks (simulator/, peers/), and
-an *experiment* is one typed value that names all of them (experiments/).
+Elsewhere: a *topology* says who sends to whom in a round and with what weight (graphs/), a *partition* which node holds
+which samples, and a *task* is model, data, loss and metric (data/), a *codec* turns a message into bytes and back
+without loss (wire/), an *engine* carries messages between blocks (simulator/, cluster/, peers/), and an *experiment* is
+one typed value that names all of them (experiments/).
 """
 
-from gossamer.core.algorithm import Algorithm, Round, State
+from gossamer.core.algorithm import Algorithm, OnMissing, Round, State
 from gossamer.core.inbox import Inbox, partial_average
 from gossamer.core.message import Message, Part, PartSpec, Quantized, row_of, sparse_part, where
 from gossamer.core.rng import Streams
@@ -56,6 +50,7 @@ __all__ = [
     "Algorithm",
     "Inbox",
     "Message",
+    "OnMissing",
     "Part",
     "PartSpec",
     "Quantized",

@@ -1,7 +1,7 @@
 """An algorithm, and what it knows of the round it is in."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -10,6 +10,7 @@ from gossamer.core.message import Message, PartSpec
 from gossamer.core.rng import Streams
 
 State = Any  # a NamedTuple of the algorithm's own, of (B, D) and (B, 1) tensors and of other such states
+OnMissing = Literal["keep_own", "lose_mass"]
 
 
 def _no_loss(models: Tensor) -> Tensor:
@@ -26,87 +27,88 @@ class Round(NamedTuple):
     local_steps: int = 1  # of every round
     loss: Callable[[Tensor], Tensor] = _no_loss  # (B, D) -> (B, 1): of these models on the nodes' next minibatches
     layer_sizes: tuple[int, ...] = ()  # parameters of each of the model's tensors, in their order in the flat vector
+    exchange: int = 0  # which exchange of the round this is
 
 
 class Algorithm:
     """A decentralized learning algorithm: a frozen dataclass whose fields are its hyper-parameters.
 
-    All methods are pure: they take a state and return a state. One that is made of others, as in "SGP is push-sum over
-    D-PSGD", says so in `composition` and writes nothing else. An algorithm of your own needs no registration; give an
-    instance to an `Experiment`.
+    All methods are pure: they take a state and return a state. Only `parts`, `init`, `send` and `receive` must be
+    defined; a state whose model is called x gets plain SGD. The properties declare what engines must know, and are
+    usually plain class attributes. An algorithm of your own needs no registration; give an instance to an `Experiment`.
     """
 
-    tries_models: ClassVar[bool] = False  # True: it asks for `round.loss`, so meets data elsewhere than in gradients
-
     @property
-    def composition(self) -> "Algorithm":
-        """What the algorithm is, in terms of others."""
-        raise NotImplementedError(f"{type(self).__name__} must define this method, or `composition`")
-
-    @property
-    def _is_composed(self) -> bool:
-        return type(self).composition is not Algorithm.composition
+    def parts(self) -> Mapping[str, PartSpec]:
+        """The parts of its messages, in the order in which they travel."""
+        raise NotImplementedError(f"{type(self).__name__} must define parts")
 
     @property
     def requires(self) -> frozenset[str]:
         """What must hold, checked before the first round: "symmetric" weights, "column_stochastic" weights, a "static"
-        or a "changing" topology, "reliable" delivery, "one_local_step" a round. Usually a plain class attribute."""
-        return self.composition.requires if self._is_composed else frozenset()
+        or a "changing" topology, "reliable" delivery, "one_local_step" per round."""
+        return frozenset()
 
     @property
-    def parts(self) -> Mapping[str, PartSpec]:
-        """The parts of its messages, in the order in which they travel. Usually a plain class attribute."""
-        return self.composition.parts
+    def on_missing(self) -> OnMissing:
+        """What becomes of the weight of a message that does not come. "keep_own": the node's own value gets it, so that
+        weights still sum to 1. "lose_mass": nothing gets it, as push-sum needs it."""
+        return "keep_own"
+
+    @property
+    def final_rounds(self) -> int:
+        """So many rounds at the end of the run average without training. Late messages are not allowed then."""
+        return 0
 
     @property
     def pools_data(self) -> bool:
-        """Does one node hold all data, in the baseline that is not decentralized? Usually left out."""
-        return self.composition.pools_data if self._is_composed else False
+        """Does one node hold all data, in the baseline that is not decentralized?"""
+        return False
 
-    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Algorithm":
-        """The same algorithm with what depends on the graph or the model set; ValueError if unfit."""
-        return self.composition.prepare(mixing, layer_sizes) if self._is_composed else self
+    @property
+    def tries_models(self) -> bool:
+        """Does it ask for `round.loss`, so that data have an influence beside gradients?"""
+        return False
 
-    def init(self, x0: Tensor) -> State:
-        """The state of a block whose nodes start at the models x0, (B, D)."""
-        return self.composition.init(x0)
-
-    def model(self, state: State) -> Tensor:
-        """(B, D): where gradients are taken, and what is evaluated. Unless defined, the state's x."""
-        model: Tensor = self.composition.model(state) if self._is_composed else state.x
-        return model
-
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        """One step of each node on its own data; gradient is (B, D). Unless defined, plain SGD on the state's x."""
-        if self._is_composed:
-            return self.composition.local_step(state, gradient, round)
-        return state._replace(x=state.x - round.learning_rate * gradient)
+    @property
+    def averages(self) -> bool:
+        """Is an exchange x + averaging_rate * (sum_j w_ij x_j - x), be it of compressed x? `PushSum` can wrap these."""
+        return False
 
     @property
     def takes_plain_sgd_steps(self) -> bool:
         """Are `model` and `local_step` those of this class? Then a trainer may change the state's x in place."""
-        own = type(self).model is not Algorithm.model or type(self).local_step is not Algorithm.local_step
-        return not (own or self._is_composed)
+        return type(self).model is Algorithm.model and type(self).local_step is Algorithm.local_step
+
+    def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "Algorithm":
+        """The same algorithm with what depends on the graph or the model set; ValueError if unfit."""
+        return self
+
+    def init(self, x0: Tensor) -> State:
+        """The state of a block whose nodes start at the models x0, (B, D)."""
+        raise NotImplementedError(f"{type(self).__name__} must define init")
+
+    def model(self, state: State) -> Tensor:
+        """(B, D): where gradients are taken, and what is evaluated. Unless defined, the state's x."""
+        model: Tensor = state.x
+        return model
+
+    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
+        """One step of each node on its own data; gradient is (B, D). Unless defined, plain SGD on the state's x."""
+        return state._replace(x=state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         """What each node shares with its out-neighbours this round."""
-        return self.composition.send(state, round)
+        raise NotImplementedError(f"{type(self).__name__} must define send")
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         """Take in what the in-neighbours shared."""
-        return self.composition.receive(state, inbox, round)
+        raise NotImplementedError(f"{type(self).__name__} must define receive")
+
+    def averaging_rate(self, round: Round) -> float:
+        """By how much an exchange of this round moves a node towards the average."""
+        return 1.0
 
     def weights(self, state: State) -> Tensor | None:
         """(B, ...): the push-sum weights, if it has any; their sum over all nodes is the number of nodes."""
-        return self.composition.weights(state) if self._is_composed else None
-
-    @property
-    def averages(self) -> bool:
-        """Does it have an averaging rate?"""
-        own = type(self).averaging_rate is not Algorithm.averaging_rate
-        return own or (self._is_composed and self.composition.averages)
-
-    def averaging_rate(self, round: Round) -> float:
-        """By how much an exchange moves a node towards the average, x + rate * (sum_j w_ij x_j - x): what `PushSum`
-        must do to its weights. An algorithm that does not average in this form has none."""
-        return self.composition.averaging_rate(round)
+        return None

@@ -22,7 +22,7 @@ class Edges(NamedTuple):
 
 
 class BlockInbox:
-    """An `Inbox` over messages that lie as rows in one matrix a part."""
+    """An `Inbox` over messages that lie as rows in one matrix per part."""
 
     def __init__(self, messages: Message, edges: Edges, own_positions: Sequence[int]):
         self._messages = messages
@@ -88,8 +88,8 @@ def weighted_sums(
 class Inbox(Protocol):
     """The messages that reached the block's nodes in this round, each node's own included.
 
-    The values of a *running* part are sums: of all that the sender has sent from the first round to this message.
-    Who missed some of it is told again, at a cost in bytes that is counted (wire/resync.py).
+    The values of a *cumulative* part are sums: of all that the sender has sent from the first round to this message.
+    What a receiver missed is resent, and those bytes are counted (wire/resync.py).
 
     w_ij is the weight of sender j at receiver i. Sums run over senders in ascending order in every engine, so that
     they are the same to the last bit.

@@ -20,7 +20,7 @@ class Quantized(NamedTuple):
 
     levels: Tensor  # (B, width) int16; zero where nothing was sent
     scales: Tensor  # (B, number of buckets) float32
-    bucket: int  # so many consecutive sent entries share a scale; 0: one scale a row
+    bucket: int  # so many consecutive sent entries share a scale; 0: one scale per row
 
 
 class Part(NamedTuple):
@@ -61,14 +61,14 @@ def row_of(message: Message, row: int) -> Message:
 class PartSpec:
     """How a part travels. Both ends know it, so neither names nor shapes are on the wire."""
 
-    width: int | None = None  # numbers a node; None: one a parameter
-    sparse: bool = False  # the sender chooses entries, and their indices travel
-    seeded: Callable[[Streams, int], Tensor] | None = None  # both ends draw (B, width) `sent` from the sender's stream
-    same_indices_as: str | None = None  # the entries are those of an earlier part, of this name and the same width
-    push_sum_weight: bool = False  # these are push-sum weights, whose sum over nodes is conserved
+    width: int | None = None  # numbers per node; None: one per parameter
+    sparse: bool = False  # the sender chooses which entries it sends, and their indices travel
+    seeded: Callable[[Streams, int], Tensor] | None = None  # sent entries (B, width): both ends draw them, none travel
+    same_indices_as: str | None = None  # an earlier part of the same width, whose sent entries are those of this one
+    push_sum_weight: bool = False  # these are push-sum weights, whose sum over all nodes is conserved
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
-    bucket: int = 0  # for integers: entries a scale; 0: one scale
-    cumulative: bool = False  # receivers keep the sum of all that a node has sent; the inbox gives these sums
+    bucket: int = 0  # for integers: entries per scale; 0: one scale for all
+    cumulative: bool = False  # increments travel, receivers add them up, and the inbox gives the sums
 
 
 @njit(cache=True)

@@ -94,7 +94,7 @@ def words(
 
 
 class Streams:
-    """The streams of a block's nodes in one round: what an algorithm draws from, one row a node."""
+    """The streams of a block's nodes in one round: what an algorithm draws from, one row per node."""
 
     def __init__(self, seed: int, nodes: Sequence[int], round: int):
         self.seed = seed

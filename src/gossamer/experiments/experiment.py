@@ -1,42 +1,23 @@
 """An experiment: one typed value that says everything about a run."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
-from importlib.util import find_spec
-from types import UnionType
-from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
-from gossamer.algorithms import ALGORITHMS, Dpsgd
-from gossamer.compressors import COMPRESSORS, Compressor
+from gossamer.algorithms import Dpsgd
 from gossamer.core import Algorithm, Samples, Task
-from gossamer.data import TASKS, Digits, Supervised
-from gossamer.data.partition import PARTITIONS, Iid, Partition, check_enough
+from gossamer.data import Digits, Supervised
+from gossamer.data.partition import Iid, Partition, check_enough
+from gossamer.experiments import requirements
+from gossamer.experiments.tables import ExperimentError, TaskSource, named, section, words
 from gossamer.graphs.faults import Faults
-from gossamer.graphs.mixing_matrix import MixingMatrix
-from gossamer.graphs.topologies import TOPOLOGIES, RandomRegular, Ring, Topology
-from gossamer.models import MODELS, Architecture
-from gossamer.training.optimizer import SCHEDULES, Optimizer, Schedule
+from gossamer.graphs.topologies import RandomRegular, Ring, Topology
+from gossamer.training.optimizer import Optimizer
 from gossamer.training.privacy import Privacy
-from gossamer.training.privacy import is_installed as can_account
-from gossamer.transforms import TRANSFORMS, Transform
 
-REQUIREMENTS = {"symmetric", "column_stochastic", "static", "changing", "reliable", "one_local_step"}
-"""What an algorithm can require."""
-
-
-class ExperimentError(ValueError):
-    """A setting that cannot work; the message names it, what was given and what would work."""
-
-
-@runtime_checkable
-class TaskSource(Protocol):
-    """Something that gives a task: one of `TASKS`, or a `Supervised` with your own model and data."""
-
-    def load(self) -> Task: ...
+__all__ = ["Evaluation", "Experiment", "ExperimentError", "TaskSource", "Wire", "named", "section"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +47,8 @@ class Evaluation:
             raise ValueError("nodes = 0 leaves nothing to test without the mean model; set mean_model = true")
 
     def resolved(self, nodes: int, rounds: int, trained: int, num_samples: int) -> "Evaluation":
-        """With numbers in place of words: for a run of so many nodes and rounds that trains on so many samples a round,
-        all nodes together, and a task with so many test samples."""
+        """With numbers in place of words: for a run of so many nodes and rounds that trains on so many samples per
+        round, all nodes together, and a task with so many test samples."""
         budget, mean = 3 * min(self.every, rounds) * trained // 10, int(self.mean_model)
         each = self.samples if isinstance(self.samples, int) else num_samples
         if self.samples == "auto":
@@ -159,161 +140,27 @@ class Experiment:
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""
         with section("partition"):
             check_enough(task.num_samples, self.nodes)  # before a graph of a billion nodes is drawn
-        if self.algorithm.pools_data:
-            pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
-            pooled = replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults())
-            pooled._check(task)
-            return pooled._resolved(task)
-        mixings = self._check(task)
+        experiment = self._pooled() if self.algorithm.pools_data else self
+        mixings = requirements.check(experiment, task)
         if len(mixings) > 1:
             mixings.sort(key=lambda mixing: mixing.norm_of_identity_minus_w())
         with section("algorithm"):  # every graph must do; rates are set for the one that moves most, the last
             prepared = [self.algorithm.prepare(mixing, tuple(task.layer_sizes)) for mixing in mixings]
-        return replace(self, algorithm=prepared[-1])._resolved(task)
+        return replace(experiment, algorithm=prepared[-1])._resolved(task)
+
+    def _pooled(self) -> "Experiment":
+        """One node with all data, which takes as many samples per step as all nodes would."""
+        pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
+        return replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults())
 
     def _resolved(self, task: Task) -> "Experiment":
         counts = self.nodes, self.rounds, self.nodes * self.local_steps * self.batch_size, task.num_test_samples
         return replace(self, evaluation=self.evaluation.resolved(*counts))
 
-    def _check(self, task: Task) -> list[MixingMatrix]:
-        algorithm, requires = named(self.algorithm), self.algorithm.requires
-        if unknown := set(requires) - REQUIREMENTS:
-            raise ExperimentError(
-                f"algorithm: {algorithm} requires {', '.join(sorted(map(repr, unknown)))}, which nothing checks; "
-                f"an algorithm can require {', '.join(sorted(REQUIREMENTS))}"
-            )
-        if "symmetric" in requires and self.topology.directed:
-            raise ExperimentError(
-                f"topology: {algorithm} needs a symmetric graph and {named(self.topology)} is directed; "
-                "take an undirected one such as ring, torus, random-regular or small-world"
-            )
-        if "static" in requires and not self.topology.static:
-            raise ExperimentError(
-                f"topology: {algorithm} needs the same graph in every round and {named(self.topology)} changes; "
-                "take the graph without a schedule"
-            )
-        if "changing" in requires and self.topology.static and self.nodes > 2:
-            raise ExperimentError(
-                f"topology: {algorithm} needs a graph that changes and {named(self.topology)} does not; "
-                "take the schedule redrawn, with the graph as its graph"
-            )
-        if "reliable" in requires and self.faults.any:
-            raise ExperimentError(
-                f"faults: {algorithm} needs every message to arrive, because what it carries is not sent again; "
-                "leave the faults out, or take an algorithm such as dpsgd, jwins or sparse-push"
-            )
-        full_rounds = getattr(self.algorithm, "full_rounds", 0)
-        if full_rounds >= self.rounds:
-            raise ExperimentError(
-                f"algorithm.full_rounds: {full_rounds} was given, and there are only {self.rounds} rounds, "
-                "so that none would train; take fewer, or more rounds"
-            )
-        if full_rounds and self.faults.late:
-            raise ExperimentError(
-                f"faults.late: {algorithm} changes its averaging rate near the end, and messages that are on their way "
-                "then would not conserve mass; leave late out, or take sparse-push"
-            )
-        with section("faults"):
-            self.faults.check(self.nodes)
-        if "one_local_step" in requires and self.local_steps != 1:
-            raise ExperimentError(
-                f"local_steps: {algorithm} is defined for one local step a round, {self.local_steps} was given; take 1"
-            )
-        if self.privacy.on:
-            self._check_privacy(task)
-        with section("topology"):
-            mixings = [self.topology.at(self.nodes, self.seed, round) for round in self.topology.representative_rounds]
-        if "column_stochastic" in requires and not all(mixing.column_stochastic for mixing in mixings):
-            raise ExperimentError(
-                f"topology: {algorithm} needs column-stochastic weights, which {named(self.topology)} does not have"
-            )
-        if "elias-fpzip" in self.wire.compare and find_spec("fpzip") is None:
-            raise ExperimentError(
-                "wire.compare: elias-fpzip needs the fpzip package; install gossamer[reference], or leave it out"
-            )
-        for key, given, most, what in (
-            ("samples", self.evaluation.samples, task.num_test_samples, "test samples"),
-            ("nodes", self.evaluation.nodes, self.nodes, "nodes"),
-        ):
-            if isinstance(given, int) and given > most:
-                raise ExperimentError(f'evaluation.{key}: {given} was given, there are {most} {what}; take "all"')
-        return mixings
-
-    def _check_privacy(self, task: Task) -> None:
-        """Refuse what would let a node's data out by another way than the noised change of its model."""
-        algorithm = named(self.algorithm)
-        if not can_account():
-            raise ExperimentError(
-                "privacy: what is spent is counted by dp-accounting; install gossamer[privacy], or leave clip out"
-            )
-        if self.algorithm.pools_data:
-            raise ExperimentError(
-                f"privacy: {algorithm} has one node hold all data, from which nothing protects it; take another"
-            )
-        if self.algorithm.tries_models:
-            raise ExperimentError(
-                f"privacy: {algorithm} shares more or less by the loss on a node's data, which no noise protects; "
-                "take another, such as jwins"
-            )
-        if task.buffers.numel():
-            raise ExperimentError(
-                "privacy: the model keeps running statistics of a node's data, which no noise protects; "
-                "take a model without batch normalization"
-            )
-
     def shards(self, task: Task) -> list[Samples]:
         """The training samples of each node."""
         with section("partition"):
             return self.partition.split(task.labels, task.clients, task.num_samples, self.nodes, self.seed)
-
-
-TABLES: dict[type, dict[str, type]] = {
-    TaskSource: TASKS,
-    Partition: PARTITIONS,
-    Topology: TOPOLOGIES,
-    Algorithm: dict(ALGORITHMS),
-    Schedule: dict(SCHEDULES),
-    Compressor: dict(COMPRESSORS),
-    Transform: dict(TRANSFORMS),
-    Architecture: dict(MODELS),
-}
-"""What an experiment file can name, by the type of the setting."""
-
-
-def named(value: object) -> str:
-    """The name of a task, topology, algorithm, ... in an experiment file; of a class of the user's own, its name."""
-    for table in TABLES.values():
-        for name, kind in table.items():
-            if type(value) is kind:
-                return name
-    return type(value).__qualname__
-
-
-def words(hint: Any) -> str:
-    """A type in words."""
-    if hint in TABLES:
-        return f"one of {', '.join(TABLES[hint])}"
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(words(a) for a in arguments if a is not type(None))
-    if origin is Literal:
-        return " or ".join(f'"{a}"' for a in arguments)
-    if origin is tuple and arguments[-1] is not ...:
-        return f"[{', '.join(words(a) for a in arguments)}]"
-    if origin is tuple:
-        return f"a list, each {words(arguments[0])}"
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}.get(hint, str(hint))
-
-
-@contextmanager
-def section(path: str) -> Iterator[None]:
-    """Errors from inside name this part of the experiment."""
-    try:
-        yield
-    except ExperimentError:
-        raise
-    except ValueError as error:
-        raise ExperimentError(f"{path}: {error}") from error
 
 
 def _check(holds: bool, key: str, must: str, given: object) -> None:

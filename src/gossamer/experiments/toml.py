@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 import tomli_w
 
-from gossamer.experiments.experiment import TABLES, Experiment, ExperimentError, Wire, named, words
+from gossamer.experiments.experiment import Experiment, Wire
+from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, named, words
 
 Document = dict[str, Any]
 
@@ -91,9 +92,14 @@ def differences(old: Document, new: Document, prefix: str = "") -> list[str]:
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{prefix}{key}.")
-        elif a != b:
+        elif a != b and not (key == "name" and _today(a) == _today(b)):
             found.append(prefix + key)
     return found
+
+
+def _today(name: Any) -> Any:
+    """The name of today for one that may be an earlier version's."""
+    return OLD_NAMES.get(name, name)
 
 
 def _read(hint: Any, value: Any, path: str) -> Any:
@@ -129,7 +135,7 @@ def read_named(hint: type, value: Any, path: str) -> Any:
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise ExperimentError(f"{path}: a name is needed, one of {', '.join(table)}")
-    name = given["name"]
+    name = _today(given["name"])
     if name not in table:
         raise UnknownNameError(
             f"{path}.name: there is no {name!r}{_guess(name, table)}; take one of {', '.join(table)}"

@@ -87,9 +87,9 @@ class Node:
         # A delivery is a frame, or those missed before it if they are shorter than the sums.
         frame_bytes = max(messages.most_bytes(p, x0.numel()) for p in (algorithm.parts, resync_parts(algorithm.parts)))
         self.most_bytes = max(frame_bytes + self._plain, self.whole.most_bytes)
-        self.keeps_mass = "symmetric" not in algorithm.requires
+        self.keeps_mass = algorithm.on_missing == "lose_mass"
         self.reliable = "reliable" in algorithm.requires
-        self.late_rounds = 0 if self.reliable or getattr(algorithm, "full_rounds", 0) > 0 else settings.late_rounds
+        self.late_rounds = 0 if self.reliable or algorithm.final_rounds else settings.late_rounds
         self.waits = Waits(settings)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
@@ -237,7 +237,7 @@ class Node:
         names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
         if names:
             now = Round(t, 0.0, Streams(self.experiment.seed, [], t), self.experiment.rounds)
-            rate = self.experiment.algorithm.averaging_rate(now) if self.experiment.algorithm.averages else 1.0
+            rate = self.experiment.algorithm.averaging_rate(now)
             self._masses[t] = rate * message[names[0]].values.double().mean().item()
             self._masses.pop(t - ROUNDS_REMEMBERED, None)
 

@@ -183,7 +183,7 @@ class BlockRunner:
 
 
 def network_of(experiment: Experiment) -> Network:
-    keeps_mass = "symmetric" not in experiment.algorithm.requires
+    keeps_mass = experiment.algorithm.on_missing == "lose_mass"
     return Network(experiment.topology, experiment.faults, experiment.nodes, experiment.seed, keeps_mass)
 
 

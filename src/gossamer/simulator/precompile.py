@@ -6,11 +6,10 @@ import torch
 from gossamer import wire
 from gossamer.compressors import largest
 from gossamer.compressors.quantizers import LARGEST, quantize
-from gossamer.core import Algorithm, Part, Task, partial_average, sparse_part, where
+from gossamer.core import Part, Task, partial_average, sparse_part, where
 from gossamer.core.inbox import BlockInbox
 from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.block_runner import Codecs, edges_of, network_of
-from gossamer.transforms import Transform
 
 
 def precompile(experiment: Experiment, task: Task) -> None:
@@ -18,7 +17,6 @@ def precompile(experiment: Experiment, task: Task) -> None:
     _average(experiment)
     if any(spec.values.startswith("int") for spec in experiment.algorithm.parts.values()):
         quantize(torch.ones(1, 2), None, bucket=0, norm=LARGEST, top=1, rng=None)
-    _transform(experiment.algorithm, sum(task.layer_sizes))
     codecs = Codecs(experiment, task)
     wire.precompile(codecs.full, counted=True)
     for codec in (codecs.messages, codecs.resync):
@@ -36,12 +34,3 @@ def _average(experiment: Experiment) -> None:
     partial_average(x, BlockInbox({"x": part}, edges, [0]), "x")
     if any(spec.values == "float64" for spec in experiment.algorithm.parts.values()):
         BlockInbox({"x": Part(x.double())}, edges, [0]).sum("x")
-
-
-def _transform(algorithm: Algorithm, width: int) -> None:
-    """There and back with a model."""
-    while not hasattr(algorithm, "transform") and hasattr(algorithm, "inner"):
-        algorithm = algorithm.inner
-    transform = getattr(algorithm, "transform", None)
-    if isinstance(transform, Transform):
-        transform.inverse(transform.forward(torch.zeros(1, width)))
