@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gossamer as gs
-from gossamer.experiments.experiment import TABLES
+from gossamer.experiments.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 LISTED = (Path(__file__).parent / "public_names.txt").read_text().split("\n")

@@ -48,7 +48,7 @@ def test_an_experiment_survives_being_written_and_read(experiment: Experiment) -
 
 
 def test_the_commented_example_is_the_recipe_jwins_digits() -> None:
-    text = (Path(gossamer.__file__).parent / "recipes" / "experiment.toml").read_text()
+    text = (Path(gossamer.__file__).parent / "experiments" / "recipes" / "experiment.toml").read_text()
     assert toml.read(tomllib.loads(text)) == RECIPES["jwins-digits"]()
 
 
@@ -169,7 +169,11 @@ class Fussy(Dpsgd):
     ("needs", "changes", "words"),
     [
         ("static", {"topology": Redrawn(RandomRegular())}, "the same graph in every round"),
-        ("one_local_step", {"local_steps": 3}, "local_steps: Fussy is defined for one local step per round, 3 was given"),
+        (
+            "one_local_step",
+            {"local_steps": 3},
+            "local_steps: Fussy is defined for one local step per round, 3 was given",
+        ),
     ],
 )
 def test_what_an_algorithm_requires_is_checked(needs: str, changes: dict, words: str) -> None:
