@@ -172,8 +172,8 @@ def test_blocks_that_go_from_worker_to_worker_give_the_same_run(name: str, monke
     experiment = replace(WANDERING[name], evaluation=Evaluation(every=2))
     whole = gossamer.simulate(experiment, workers=1)
     monkeypatch.setattr("gossamer.simulator.worker_pool.BLOCK_BYTES", 1)  # of one node each
-    ran_by = Memory().zeros(4, 100, 8, dtype=torch.int64)
-    run, stages = BlockRunners.run, ("outgoing", "incoming", "show", "evaluate")
+    ran_by = Memory().zeros(3, 100, 8, dtype=torch.int64)
+    run, stages = BlockRunners.run, ("outgoing", "incoming", "evaluate")
 
     def delayed(self: BlockRunners, stage: str, round: int, item: int) -> None:
         """The first item of a worker, in turn of the one and the other, waits until all others are done."""

@@ -49,13 +49,14 @@ class BlockRunners:
 
     def __init__(self, prepared: PreparedExperiment, plan: WorkPlan, board: SharedState):
         self._prepared, self._plan, self._board = prepared, plan, board
-        codecs = Codecs(prepared.experiment, prepared.task)
-        self._blocks = [self._runner(nodes, codecs) for blocks in plan.blocks for nodes in blocks]
-
-    def _runner(self, nodes: range, codecs: Codecs) -> "BlockRunner":
-        prepared, x0 = self._prepared, self._board.models[nodes.start : nodes.stop]
-        shards = [prepared.shards[i] for i in nodes]
-        return BlockRunner(Block(prepared.experiment, prepared.task, nodes, shards, x0), self._board, codecs)
+        experiment, task, codecs = prepared.experiment, prepared.task, Codecs(prepared.experiment, prepared.task)
+        x0 = task.initial_model(experiment.seed)
+        self._algorithm = experiment.optimizer.wrap(experiment.algorithm)
+        self._blocks = []
+        for nodes in (nodes for blocks in plan.blocks for nodes in blocks):
+            shards = [prepared.shards[i] for i in nodes]
+            block = Block(experiment, task, nodes, shards, x0.expand(len(nodes), -1))
+            self._blocks.append(BlockRunner(block, board, codecs))
 
     def run(self, stage: str, round: int, item: int) -> None:
         if stage == "evaluate":
@@ -66,12 +67,12 @@ class BlockRunners:
 
     def _evaluate(self, number: int) -> None:
         """A shard, whoever's node it is of."""
-        board, (row, samples) = self._board, self._prepared.evaluation_shards[number]
-        if row < len(board.models):
-            model, buffers = board.models[row], board.buffers[row]
+        board, task, (row, samples) = self._board, self._prepared.task, self._prepared.evaluation_shards[number]
+        if row < self._prepared.experiment.nodes:
+            model, buffers = self._algorithm.model(rows_of(board.state, slice(row, row + 1)))[0], board.buffers[row]
         else:
-            model, buffers = torch.tensor_split(board.mean, [board.models.shape[1]])
-        board.scores[number] = torch.tensor(self._prepared.task.evaluate(model, samples, buffers), dtype=torch.float64)
+            model, buffers = torch.tensor_split(board.mean, [len(board.mean) - board.buffers.shape[1]])
+        board.scores[number] = torch.tensor(task.evaluate(model, samples, buffers), dtype=torch.float64)
 
 
 @dataclass
@@ -94,7 +95,7 @@ class BlockRunner:
         return self.block.nodes
 
     def run(self, stage: str, round: int) -> None:
-        stages = {"outgoing": self.outgoing, "incoming": self.incoming, "show": self.show}
+        stages = {"outgoing": self.outgoing, "incoming": self.incoming}
         stages[stage](round)
         self.block.state = settle(self.block.state, self.home)
 
@@ -123,12 +124,6 @@ class BlockRunner:
         weights = self.block.algorithm.weights(self.block.state)
         if weights is not None:
             self.board.weights[self.rows] = weights.double().mean(-1)
-
-    def show(self, round: int) -> None:
-        """Lay the models where everybody sees them."""
-        models, place = self.block.models(), self.board.models[self.rows]
-        if models.data_ptr() != place.data_ptr():
-            place.copy_(models)
 
     def _places(self, round: int) -> slice:
         """Where the messages of a round lie on the board."""

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Algorithm, Message, Part, State, Task
-from gossamer.core.state import map_tensors, tensors_of
+from gossamer.core import Message, Part, State, Task
+from gossamer.core.state import map_tensors
 from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.resync_ledger import ResyncLedger
 from gossamer.simulator.shared_memory import Memory
@@ -23,13 +23,12 @@ class SharedState:
     # of a running part the sum of all so far
     state: State  # (n, ...): where blocks keep theirs
     buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
-    models: Tensor  # (n, D), as of the last evaluation; a part of the state, if that is what the models are
     losses: Tensor  # (n,) training loss of the round
     num_bytes: Tensor  # (n, number of parts, 3): header, indices, values of one message
     full_bytes: Tensor  # (n,): one message of full sharing
     reference_bytes: Tensor  # (n, number of encodings to compare with)
     mean: Tensor  # (D + K,): the mean of all nodes' models and of their buffers, as of the last evaluation
-    scores: Tensor  # (pieces of tests, 2): test loss and metric
+    scores: Tensor  # (shards of an evaluation, 2): test loss and metric
     weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
     told: ResyncLedger | None  # who has been told what, if messages can be missed
 
@@ -40,7 +39,7 @@ class SharedState:
         return lengths
 
     @classmethod
-    def of(cls, experiment: Experiment, task: Task, num_pieces: int, large: Memory, small: Memory) -> "SharedState":
+    def of(cls, experiment: Experiment, task: Task, num_shards: int, large: Memory, small: Memory) -> "SharedState":
         """The board before the first round, or as another process has it; what grows with the model is `large`."""
         n, d = experiment.nodes, sum(task.layer_sizes)
         num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
@@ -57,19 +56,12 @@ class SharedState:
             messages=messages,
             state=state,
             buffers=small.rows(n, task.buffers[None]),
-            models=algorithm.model(state) if _keeps_models(algorithm, one) else large.zeros(n, d),
             losses=small.zeros(n),
             num_bytes=small.zeros(n, len(messages), 3, dtype=torch.int64),
             full_bytes=small.zeros(n, dtype=torch.int64),
             reference_bytes=small.zeros(n, len(experiment.wire.compare), dtype=torch.int64),
             mean=small.zeros(d + len(task.buffers)),
-            scores=small.zeros(num_pieces, 2, dtype=torch.float64),
+            scores=small.zeros(num_shards, 2, dtype=torch.float64),
             weights=small.zeros(n, dtype=torch.float64),
             told=ResyncLedger.of(experiment, d, small),
         )
-
-
-def _keeps_models(algorithm: Algorithm, state: State) -> bool:
-    """Are the models themselves a part of the state?"""
-    models = algorithm.model(state)
-    return any(tensor.data_ptr() == models.data_ptr() for _, tensor in tensors_of(state))

@@ -124,10 +124,9 @@ class Simulation:
         metrics |= self._weigh()
         self.round += 1
         if self.experiment.evaluation.due(self.round, self.experiment.rounds):
-            self._workers.run("show", self.round - 1)
-            measured = self._compare()
+            divergence = self._compare()
             self._workers.run("evaluate", self.round - 1)
-            metrics |= self._measure(measured)
+            metrics |= {"divergence": divergence, **self._evaluation(divergence)}
         return metrics | {"seconds": time.perf_counter() - started}
 
     def _train_loss(self) -> float:
@@ -253,25 +252,26 @@ class Simulation:
         rng = Streams(self.experiment.seed, [], number)
         return self.experiment.algorithm.averaging_rate(Round(number, 0.0, rng, self.experiment.rounds))
 
-    def _compare(self) -> dict[str, Any]:
-        """How far apart the nodes are; their mean is laid on the board, to be tested."""
-        models = self._board.models
+    def _compare(self) -> float:
+        """How far apart the nodes' models are; their mean goes to shared memory, to be evaluated."""
+        models = self.models()
         mean = models.mean(0)
         torch.cat([mean, self._board.buffers.mean(0)], out=self._board.mean)
-        distances = [torch.linalg.vector_norm(model - mean).item() for model in models]
-        return {"divergence": sum(distances) / len(distances)}
+        distances: list[float] = [torch.linalg.vector_norm(model - mean).item() for model in models]
+        return sum(distances) / len(distances)
 
-    def _measure(self, measured: dict[str, Any]) -> dict[str, Any]:
-        """Test loss and metric of the nodes that were tested and of the mean model, beside what was measured before."""
-        metric, of_rows = self.task.metric, scores_of(self._prepared.evaluation_shards, self._board.scores)
+    def _evaluation(self, divergence: float) -> dict[str, Any]:
+        """Test loss and metric of the nodes that were tested, and the metric of the mean model."""
+        metric, shards = self.task.metric, self._prepared.evaluation_shards
+        of_rows = scores_of(shards, self._board.scores)
         of_mean = of_rows.pop(self.experiment.nodes, None)
         scores = {f"node {row}": found for row, found in of_rows.items()}
-        measured |= {"tested_nodes": len(scores), "tested_samples": num_tested(self._prepared.evaluation_shards)}
-        measured["test_samples"] = self.task.num_test_samples
+        metrics: dict[str, Any] = {"tested_nodes": len(scores), "tested_samples": num_tested(shards)}
+        metrics["test_samples"] = self.task.num_test_samples
         if of_mean is not None:
-            measured[f"{metric}_of_mean_model"] = of_mean[1]
+            metrics[f"{metric}_of_mean_model"] = of_mean[1]
             scores = scores or {"the mean model": of_mean}
-        numbers = {"the distance between the nodes' models": measured["divergence"]}
+        numbers = {"the distance between the nodes' models": divergence}
         for who, (loss, score) in scores.items():
             numbers |= {f"the test loss of {who}": loss, f"the {metric} of {who}": score}
         for what, number in numbers.items():
@@ -280,7 +280,7 @@ class Simulation:
                     f"{what} became {number} in round {self.round}; a smaller optimizer.learning_rate would help"
                 )
         losses, found = zip(*scores.values(), strict=True)
-        return measured | {
+        return metrics | {
             "test_loss": sum(losses) / len(losses),
             f"{metric}_mean": sum(found) / len(found),
             f"{metric}_min": min(found),
