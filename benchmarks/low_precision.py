@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional
 
 from gossamer.models import GnLeNet, ResNet20
-from gossamer.models.low_precision import integer, products, to_int8
-from gossamer.models.low_precision.rounding import of_activations, of_weights
+from gossamer.models.low_precision import products, to_int8
+from gossamer.models.low_precision.rounding import quantize_activations, quantize_weights
 
 MODELS = {
     "gn-lenet, evonorm-s0": GnLeNet("evonorm-s0"),
@@ -66,18 +66,21 @@ def products_in_turns(name: str, repeat: int) -> dict[str, float]:
     """Sums of products of one layer, as floats that hold whole numbers and as integers."""
     channels, outputs, kernel, side, batch = LAYERS[name]
     kernels, sides = ([kernel, kernel], [side, side]) if kernel else ([], [])
-    weight, _ = of_weights(torch.randn(outputs, channels, *kernels))
-    numbers, levels = of_activations(torch.randn(batch, channels, *sides))
+    weight, _ = quantize_weights(torch.randn(outputs, channels, *kernels))
+    numbers, levels = quantize_activations(torch.randn(batch, channels, *sides))
     if not kernel:
-        runs = {"floats": lambda: products.linear(numbers, weight), "integers": lambda: integer.linear(levels, weight)}
-        taken = integer.linear_pays(batch, weight)
+        runs = {
+            "floats": lambda: products.linear(numbers, weight),
+            "integers": lambda: products.int_linear(levels, weight),
+        }
+        taken = products.int_linear_pays(batch, weight)
     else:
-        plain = products.Timeouts([1, 1], [kernel // 2] * 2, [1, 1], 1)
+        plain = products.ConvSettings([1, 1], [kernel // 2] * 2, [1, 1], 1)
         runs = {
             "floats": lambda: products.convolution(numbers, weight, plain),
-            "integers": lambda: integer.convolution(levels, weight, plain),
+            "integers": lambda: products.int_convolution(levels, weight, plain),
         }
-        taken = integer.convolution_pays(weight, plain)
+        taken = products.int_convolution_pays(weight, plain)
     assert torch.equal(runs["floats"](), runs["integers"]())
     return in_turns(runs, repeat) | {"integers_taken": taken}
 

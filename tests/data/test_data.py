@@ -38,10 +38,11 @@ from gossamer.data import (
 )
 from gossamer.data.arrays import Normalize, crop_and_flip
 from gossamer.data.cifar import read_pickle
+from gossamer.data.leaf import LETTERS, letter_numbers
 from gossamer.data.movielens import within
-from gossamer.data.shakespeare import LETTERS, numbers
 from gossamer.data.sources import VARIABLE, DataError
 from gossamer.data.text import Vocabulary
+from gossamer.experiments import toml
 from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import FemnistCnn, GnLeNet, StackedLstm, Transformer
@@ -163,7 +164,9 @@ def test_the_real_files_are_read_too(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_missing_data_set_is_told_in_one_sentence_with_where_to_get_it(name: str, root: Path) -> None:
     get = "" if name in OWN else r"get it from http.* and "
-    with pytest.raises(DataError, match=rf"there is no .*; {get}name the directory that holds .* with --data or GOSS"):
+    with pytest.raises(
+        DataError, match=rf"there is no .*; {get}name the directory that holds .* with root, --data or GOSS"
+    ):
         CASES[name].task.load()
 
 
@@ -172,8 +175,27 @@ def test_without_a_directory_the_sentence_says_how_to_name_one(monkeypatch: pyte
     with pytest.raises(DataError, match="no directory with data is named; get it from https://"):
         Cifar10().load()
     monkeypatch.setenv(VARIABLE, "nowhere")
-    with pytest.raises(DataError, match="names nowhere, which is not a directory"):
+    with pytest.raises(DataError, match="GOSSAMER_DATA names nowhere, which is not a directory"):
         Cifar10().load()
+    with pytest.raises(DataError, match="root names elsewhere, which is not a directory"):
+        Cifar10(root="elsewhere").load()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_root_names_the_directory_before_the_environment_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    case.write(tmp_path)
+    monkeypatch.setenv(VARIABLE, "nowhere")
+    assert len(replace(case.task, root=str(tmp_path)).arrays().train[1]) == case.tiny[0]
+
+
+def test_root_is_read_from_an_experiment_file_and_written_only_if_it_is_given() -> None:
+    experiment = toml.read({"task": {"name": "cifar10", "root": "~/data"}})
+    assert experiment.task.root == "~/data"
+    assert toml.write(experiment)["task"]["root"] == "~/data"
+    assert "root" not in toml.write(toml.read({"task": "cifar10"}))["task"]
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("table", "shakespeare, texts")])  # any text
@@ -345,7 +367,7 @@ def test_windows_are_the_80_characters_before_the_next_and_none_is_in_training_a
     text = official.LINE * 6
     windows = task.prepare(task.train[0][:500])
     for i in (0, 1, 379):
-        assert windows[i].tolist() == numbers(text[i : i + 80]).tolist()
+        assert windows[i].tolist() == letter_numbers(text[i : i + 80]).tolist()
         assert LETTERS[task.train[1][i]] == text[i + 80]
     last_trained = task.train[0][task.clients == 0].max() + 80
     assert task.test[0].min() > last_trained
@@ -353,7 +375,7 @@ def test_windows_are_the_80_characters_before_the_next_and_none_is_in_training_a
 
 
 def test_a_character_that_leaf_does_not_have_counts_as_a_space() -> None:
-    assert numbers("a\u2014é~").tolist() == [LETTERS.index("a"), *[LETTERS.index(" ")] * 2, LETTERS.index(" ")]
+    assert letter_numbers("a\u2014é~").tolist() == [LETTERS.index("a"), *[LETTERS.index(" ")] * 2, LETTERS.index(" ")]
 
 
 def test_leafs_pixels_are_the_bytes_that_they_were(root: Path) -> None:

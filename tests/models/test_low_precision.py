@@ -15,9 +15,8 @@ from gossamer import Experiment, Supervised, simulate
 from gossamer.data import Digits
 from gossamer.graphs.topologies import Ring
 from gossamer.models import MODELS
-from gossamer.models.low_precision import integer, products, to_int8
-from gossamer.models.low_precision.convert import LAYERS
-from gossamer.models.low_precision.rounding import of_activations, of_weights
+from gossamer.models.low_precision import LAYERS, products, to_int8
+from gossamer.models.low_precision.rounding import quantize_activations, quantize_weights
 from gossamer.models.norms import EvoNormS0, RangeBatchNorm, RangeEvoNorm
 from gossamer.models.resnet import Sum
 
@@ -189,34 +188,34 @@ def extreme(shape: tuple[int, ...], low: float) -> Tensor:
 @pytest.mark.parametrize("large", [False, True])
 def test_convolutions_in_floats_and_in_integers_are_exact_even_beyond_24_bits(shape: tuple, large: bool) -> None:
     channels, outputs, kernel, stride, padding, dilation, groups, side = shape
-    settings = products.Timeouts([stride] * 2, [padding] * 2, [dilation] * 2, groups)
+    settings = products.ConvSettings([stride] * 2, [padding] * 2, [dilation] * 2, groups)
     shape_of_x, shape_of_weight = (2, channels, side, side), (outputs, channels // groups, kernel, kernel)
     x = extreme(shape_of_x, 0) if large else images(*shape_of_x)
     weight = extreme(shape_of_weight, -1) if large else images(*shape_of_weight)
-    numbers, levels = of_activations(x)
-    whole, _ = of_weights(weight)
+    numbers, levels = quantize_activations(x)
+    whole, _ = quantize_weights(weight)
     wanted = functional.conv2d(numbers.double(), whole.double(), None, stride, padding, dilation, groups)
     assert torch.equal(products.convolution(numbers, whole, settings), wanted.float())
-    assert torch.equal(integer.convolution(levels, whole, settings), wanted.float())
+    assert torch.equal(products.int_convolution(levels, whole, settings), wanted.float())
     if channels == 300 and large:
         assert wanted.max() > 2**25  # so this was one that floats cannot sum
-    gradient = of_weights(extreme(wanted.shape, 0) if large else images(*wanted.shape))[0]
+    gradient = quantize_weights(extreme(wanted.shape, 0) if large else images(*wanted.shape))[0]
     x = numbers.double().requires_grad_()
     functional.conv2d(x, whole.double(), None, stride, padding, dilation, groups).backward(gradient.double())
-    assert torch.equal(products.convolution_back(gradient, whole, x.shape, settings), x.grad.float())
+    assert torch.equal(products.convolution_backward(gradient, whole, x.shape, settings), x.grad.float())
 
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(3, 7, 5), (40, 64, 10), (20, 3000, 30), (33, 1, 2)])
 def test_linear_layers_in_floats_and_in_integers_are_exact(rows: int, inputs: int, outputs: int, large: bool) -> None:
     x = extreme((rows, inputs), 0) if large else images(rows, inputs)
-    numbers, levels = of_activations(x)
-    whole, _ = of_weights(extreme((outputs, inputs), -0.5) if large else images(outputs, inputs))
+    numbers, levels = quantize_activations(x)
+    whole, _ = quantize_weights(extreme((outputs, inputs), -0.5) if large else images(outputs, inputs))
     wanted = numbers.double() @ whole.double().T
     assert torch.equal(products.linear(numbers, whole), wanted.float())
-    assert torch.equal(integer.linear(levels, whole), wanted.float())
-    gradient = of_weights(images(rows, outputs))[0]
-    assert torch.equal(products.linear_back(gradient, whole), (gradient.double() @ whole.double()).float())
+    assert torch.equal(products.int_linear(levels, whole), wanted.float())
+    gradient = quantize_weights(images(rows, outputs))[0]
+    assert torch.equal(products.linear_backward(gradient, whole), (gradient.double() @ whole.double()).float())
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(600, 300), nn.Conv2d(40, 512, 3, padding=1)], ids=repr)
@@ -224,11 +223,11 @@ def test_whether_integers_or_floats_are_taken_changes_no_bit(layer: nn.Module, m
     x = images(400, 600) if isinstance(layer, nn.Linear) else images(2, 40, 6, 6)
     found = []
     for instructions in (True, False):
-        monkeypatch.setattr(integer, "_has_instructions", lambda instructions=instructions: instructions)
+        monkeypatch.setattr(products, "_has_instructions", lambda instructions=instructions: instructions)
         taken = (
-            integer.linear_pays(400, layer.weight)
+            products.int_linear_pays(400, layer.weight)
             if isinstance(layer, nn.Linear)
-            else integer.convolution_pays(layer.weight, products.Timeouts([1, 1], [1, 1], [1, 1], 1))
+            else products.int_convolution_pays(layer.weight, products.ConvSettings([1, 1], [1, 1], [1, 1], 1))
         )
         assert taken is instructions
         found.append(to_int8(layer)(x))

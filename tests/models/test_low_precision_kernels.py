@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gossamer.models.low_precision import kernels
+from gossamer.models.low_precision import rounding
 
 few = settings(max_examples=60, deadline=None)
 floats = st.one_of(
@@ -20,19 +20,19 @@ tables = hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 40))
 def affine(rows):
     numbers, levels = np.empty_like(rows), np.empty(rows.shape, np.uint8)
     scales, zeros = np.empty(len(rows), np.float32), np.empty(len(rows), np.uint8)
-    kernels.affine(rows, levels, scales, zeros, numbers)
+    rounding.quantize_affine(rows, levels, scales, zeros, numbers)
     return numbers, levels, scales, zeros
 
 
 def symmetric(rows):
     numbers, scales = np.empty_like(rows), np.empty(len(rows), np.float32)
-    kernels.symmetric(rows, scales, numbers)
+    rounding.quantize_symmetric(rows, scales, numbers)
     return numbers, scales
 
 
 def stochastic(rows, key):
     numbers, scales = np.empty_like(rows), np.empty(len(rows), np.float32)
-    kernels.stochastic(rows, np.uint32(key), scales, numbers)
+    rounding.quantize_stochastic(rows, np.uint32(key), scales, numbers)
     return numbers, scales
 
 
@@ -52,7 +52,7 @@ def test_rounding_is_its_twins_to_the_last_bit(rows, key):
 def test_levels_stand_for_numbers_within_half_a_step_and_zero_is_exact(rows):
     numbers, levels, scales, zeros = affine(rows)
     values = np.empty_like(rows)
-    kernels.from_affine(levels, scales, zeros, values)
+    rounding.dequantize_affine(levels, scales, zeros, values)
     np.testing.assert_array_equal(values, scales[:, None] * (levels.astype(np.float32) - zeros[:, None]))
     np.testing.assert_array_equal(values, numbers * scales[:, None])
     assert (np.abs(values - rows) <= scales[:, None] * 0.5001 + 1e-30).all()
@@ -100,5 +100,5 @@ def test_rescaling_is_multiplication_and_addition(rows):
         bias = np.linspace(-1, 1, channels, dtype=np.float32)
         sums = rows.reshape(len(rows), channels, -1).copy()
         wanted = sums * scales[:, None, None] + bias[:, None]
-        kernels.rescale(sums, scales, bias)
+        rounding.rescale(sums, scales, bias)
         np.testing.assert_array_equal(sums, wanted)

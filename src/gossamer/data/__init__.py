@@ -1,19 +1,15 @@
 """The tasks. `TASKS` lists those that an experiment file can name; `Supervised` is the one for your own."""
 
 from gossamer.data.cifar import Cifar10, Cifar100
-from gossamer.data.digits import Digits
 from gossamer.data.hugging_face import HuggingFace
-from gossamer.data.idx import Emnist, FashionMnist, Mnist
 from gossamer.data.images import ImageFolder, Imagenette
-from gossamer.data.leaf import CelebA, Femnist
+from gossamer.data.leaf import CelebA, Femnist, Shakespeare
+from gossamer.data.mnist import Emnist, FashionMnist, Mnist, Qmnist
 from gossamer.data.movielens import MovieLens
-from gossamer.data.qmnist import Qmnist
-from gossamer.data.quadratic import Quadratic
-from gossamer.data.shakespeare import Shakespeare
 from gossamer.data.supervised import Supervised
-from gossamer.data.synthetic import Synthetic
 from gossamer.data.table import Table
 from gossamer.data.text import AgNews, SentenceLength
+from gossamer.data.toy import Digits, Quadratic, Synthetic
 
 TASKS: dict[str, type] = {
     "digits": Digits,

@@ -1,7 +1,8 @@
 """CIFAR-10 and CIFAR-100, in the version for Python or the binary one.
 
 Krizhevsky, "Learning multiple layers of features from tiny images", 2009: 60,000 colour photographs of 32x32 pixels,
-50,000 of them for training.
+50,000 of them for training. The files for Python are pickles, which could run anything; `read_pickle` carries out only
+the instructions that CIFAR's files need, and calls nothing.
 """
 
 import pickletools
@@ -27,100 +28,6 @@ from gossamer.data.arrays import (
 from gossamer.data.sources import Layout, Source
 from gossamer.data.supervised import Supervised
 from gossamer.models import Architecture, GnLeNet
-
-_LITERALS = {"BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "BINBYTES", "SHORT_BINBYTES"}
-_EMPTY = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
-_NAMES = _ARRAY | {"numpy ndarray", "numpy dtype"}
-
-
-class Record:
-    """What the file says of an array or its type: nothing is called."""
-
-    def __init__(self, name: str):
-        self.name = name
-        self.arguments: tuple[Any, ...] = ()
-        self.state: tuple[Any, ...] = ()
-
-
-class _Mark:
-    """Where the items of a list, tuple or dictionary begin."""
-
-
-def read_pickle(data: bytes | mmap) -> Any:
-    """What the file holds; ValueError if it asks for anything that CIFAR's files do not."""
-    stack: list[Any] = []
-    memo: dict[int, Any] = {}
-    for opcode, argument, _ in pickletools.genops(data):  # type: ignore[arg-type]  # a map can be read like a file
-        if opcode.name == "STOP":
-            return stack.pop()
-        _carry_out(opcode.name, argument, stack, memo)
-    raise ValueError("it ends too early")
-
-
-def _carry_out(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
-    if name in _LITERALS:
-        stack.append(argument)
-    elif name in _CONSTANTS:
-        stack.append(_CONSTANTS[name])
-    elif name in _EMPTY:
-        stack.append(_EMPTY[name]())
-    elif name in ("BINPUT", "LONG_BINPUT"):
-        memo[argument] = stack[-1]
-    elif name in ("BINGET", "LONG_BINGET"):
-        stack.append(memo[argument])
-    elif name == "MARK":
-        stack.append(_Mark)
-    elif name in _TUPLES:
-        stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
-    elif name == "TUPLE":
-        stack.append(tuple(_since_mark(stack)))
-    elif name in ("APPEND", "APPENDS"):
-        items = _since_mark(stack) if name == "APPENDS" else [stack.pop()]
-        _as(list, stack[-1]).extend(items)
-    elif name in ("SETITEM", "SETITEMS"):
-        items = _since_mark(stack) if name == "SETITEMS" else [stack.pop(), stack.pop()][::-1]
-        _as(dict, stack[-1]).update(zip(items[::2], items[1::2], strict=True))
-    elif name == "GLOBAL":
-        if argument not in _NAMES:
-            raise ValueError(f"it asks for {argument!r}, which is no part of this data set")
-        stack.append(Record(argument))
-    elif name == "REDUCE":
-        arguments, made = _as(tuple, stack.pop()), Record(_as(Record, stack.pop()).name)
-        made.arguments = arguments
-        stack.append(made)
-    elif name == "BUILD":
-        state = _as(tuple, stack.pop())
-        _as(Record, stack[-1]).state = state
-    elif name != "PROTO":
-        raise ValueError(f"it has the instruction {name}, which is no part of this data set")
-
-
-def _since_mark(stack: list[Any]) -> list[Any]:
-    items: list[Any] = []
-    while (item := stack.pop()) is not _Mark:
-        items.append(item)
-    return items[::-1]
-
-
-def _as(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"it has a {type(value).__name__} in place of a {kind.__name__}")
-    return value
-
-
-def array_of_bytes(record: Any) -> NDArray[np.uint8]:
-    """The array of unsigned bytes that a record tells of, not to be written to."""
-    if _as(Record, record).name not in _ARRAY or len(record.state) != 5:
-        raise ValueError("it has no array where its pixels should be")
-    _, shape, kind, by_columns, data = record.state
-    if _as(Record, kind).name != "numpy dtype" or kind.arguments[:1] not in (("u1",), (b"u1",)):
-        raise ValueError("its pixels are not unsigned bytes")
-    flat = np.frombuffer(data.encode("latin-1") if isinstance(data, str) else _as(bytes, data), np.uint8)
-    return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
-
 
 _URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _IMAGE_BYTES = 3 * 32 * 32  # red, green and blue planes
@@ -158,11 +65,12 @@ class Cifar10:
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = CIFAR10
 
     def arrays(self) -> Arrays:
-        return _read(self.source, label_key="labels", label_bytes=1, label_at=0, num_classes=10)
+        return _read(self.source, self.root, label_key="labels", label_bytes=1, label_at=0, num_classes=10)
 
     def load(self) -> Supervised:
         return task_of(self, self.arrays(), prepare=_NORMALIZE, augment=crop_and_flip if self.augment else None)
@@ -176,27 +84,30 @@ class Cifar100:
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = CIFAR100
 
     def arrays(self) -> Arrays:
         fine = self.labels == "fine"
         key, num_classes = f"{self.labels}_labels", 100 if fine else 20
-        return _read(self.source, key, label_bytes=2, label_at=int(fine), num_classes=num_classes)
+        return _read(self.source, self.root, key, label_bytes=2, label_at=int(fine), num_classes=num_classes)
 
     def load(self) -> Supervised:
         return task_of(self, self.arrays(), prepare=_NORMALIZE, augment=crop_and_flip if self.augment else None)
 
 
-def _read(source: Source, label_key: str, label_bytes: int, label_at: int, num_classes: int) -> Arrays:
-    found = source.find()
+def _read(
+    source: Source, root: str | None, label_key: str, label_bytes: int, label_at: int, num_classes: int
+) -> Arrays:
+    found = source.find(root)
 
     def read(*names: str) -> Pair:
-        room = 0  # for as many images as there may be
+        capacity = 0  # images, at most
         for path in map(found.path, names):
             with source.reading(path):
-                room += path.stat().st_size // _IMAGE_BYTES
-        images, labels = torch.empty(room, 3, 32, 32, dtype=torch.uint8), []
+                capacity += path.stat().st_size // _IMAGE_BYTES
+        images, labels = torch.empty(capacity, 3, 32, 32, dtype=torch.uint8), []
         end = 0
         for name in names:  # one by one into place, so that they are not all there twice
             path = found.path(name)
@@ -224,7 +135,7 @@ def _read_python(path: Path, label_key: str) -> tuple[NDArray[np.uint8], NDArray
     labels = content[label_key]
     if not isinstance(labels, list) or not all(type(label) is int for label in labels):
         raise ValueError(f"its {label_key} are not whole numbers")
-    pixels = array_of_bytes(content["data"])
+    pixels = _pixels(content["data"])
     if pixels.ndim != 2 or pixels.shape[1] != _IMAGE_BYTES:
         raise ValueError(f"its images have the shape {pixels.shape}, not (number, {_IMAGE_BYTES})")
     return pixels, np.array(labels, np.int64)
@@ -236,3 +147,99 @@ def _read_binary(path: Path, label_bytes: int, label_at: int) -> tuple[NDArray[n
         raise ValueError(f"its {len(data)} bytes are not records of {label_bytes + _IMAGE_BYTES}")
     records = data.reshape(-1, label_bytes + _IMAGE_BYTES)
     return records[:, label_bytes:], records[:, label_at].astype(np.int64)
+
+
+# Pickles, without `pickle`: a stack machine that makes numbers, texts, lists, tuples, dictionaries and stubs.
+
+_LITERALS = {"BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "BINBYTES", "SHORT_BINBYTES"}
+_EMPTY = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_ARRAY = {"numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct"}
+_GLOBALS = _ARRAY | {"numpy ndarray", "numpy dtype"}
+
+
+class _Stub:
+    """What the file says of an array or its type."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.arguments: tuple[Any, ...] = ()
+        self.state: tuple[Any, ...] = ()
+
+
+class _Mark:
+    """Where the items of a list, tuple or dictionary begin."""
+
+
+def read_pickle(data: bytes | mmap) -> Any:
+    """What the file holds; ValueError if it asks for anything that CIFAR's files do not."""
+    stack: list[Any] = []
+    memo: dict[int, Any] = {}
+    for opcode, argument, _ in pickletools.genops(data):  # type: ignore[arg-type]  # a map can be read like a file
+        if opcode.name == "STOP":
+            return stack.pop()
+        _execute(opcode.name, argument, stack, memo)
+    raise ValueError("it ends too early")
+
+
+def _execute(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
+    if name in _LITERALS:
+        stack.append(argument)
+    elif name in _CONSTANTS:
+        stack.append(_CONSTANTS[name])
+    elif name in _EMPTY:
+        stack.append(_EMPTY[name]())
+    elif name in ("BINPUT", "LONG_BINPUT"):
+        memo[argument] = stack[-1]
+    elif name in ("BINGET", "LONG_BINGET"):
+        stack.append(memo[argument])
+    elif name == "MARK":
+        stack.append(_Mark)
+    elif name in _TUPLES:
+        stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
+    elif name == "TUPLE":
+        stack.append(tuple(_since_mark(stack)))
+    elif name in ("APPEND", "APPENDS"):
+        items = _since_mark(stack) if name == "APPENDS" else [stack.pop()]
+        _checked(list, stack[-1]).extend(items)
+    elif name in ("SETITEM", "SETITEMS"):
+        items = _since_mark(stack) if name == "SETITEMS" else [stack.pop(), stack.pop()][::-1]
+        _checked(dict, stack[-1]).update(zip(items[::2], items[1::2], strict=True))
+    elif name == "GLOBAL":
+        if argument not in _GLOBALS:
+            raise ValueError(f"it asks for {argument!r}, which is no part of this data set")
+        stack.append(_Stub(argument))
+    elif name == "REDUCE":
+        arguments, made = _checked(tuple, stack.pop()), _Stub(_checked(_Stub, stack.pop()).name)
+        made.arguments = arguments
+        stack.append(made)
+    elif name == "BUILD":
+        state = _checked(tuple, stack.pop())
+        _checked(_Stub, stack[-1]).state = state
+    elif name != "PROTO":
+        raise ValueError(f"it has the instruction {name}, which is no part of this data set")
+
+
+def _since_mark(stack: list[Any]) -> list[Any]:
+    items: list[Any] = []
+    while (item := stack.pop()) is not _Mark:
+        items.append(item)
+    return items[::-1]
+
+
+def _checked(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"it has a {type(value).__name__} in place of a {kind.__name__}")
+    return value
+
+
+def _pixels(stub: Any) -> NDArray[np.uint8]:
+    """The array of unsigned bytes that a stub describes, not to be written to."""
+    if _checked(_Stub, stub).name not in _ARRAY or len(stub.state) != 5:
+        raise ValueError("it has no array where its pixels should be")
+    _, shape, kind, by_columns, data = stub.state
+    if _checked(_Stub, kind).name != "numpy dtype" or kind.arguments[:1] not in (("u1",), (b"u1",)):
+        raise ValueError("its pixels are not unsigned bytes")
+    flat = np.frombuffer(data.encode("latin-1") if isinstance(data, str) else _checked(bytes, data), np.uint8)
+    return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)

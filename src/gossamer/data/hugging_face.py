@@ -1,6 +1,6 @@
 """A data set that Hugging Face's `datasets` saved to disk, read through pyarrow alone.
 
-`save_to_disk` leaves a folder a split, with Arrow files that its state.json names. The column of inputs can hold
+`save_to_disk` leaves one folder per split, with Arrow files that its state.json names. The column of inputs can hold
 images, texts, numbers or lists of numbers; that of targets, classes.
 """
 
@@ -38,12 +38,13 @@ class HuggingFace:
     inputs: str = "image"  # the column to predict from
     target: str = "label"  # the column to predict
     client: str | None = None  # the column that says whose a sample is
-    size: int = 32  # pixels a side to which images are cropped and scaled
+    size: int = 32  # pixels per side to which images are cropped and scaled
     vocabulary: int = 10_000  # different words that are told apart in texts
     length: int = 64  # words of a text that are read
     test_share: float = 0.2  # if there is no split test; which samples is fixed
     model: Architecture = Mlp()
     precision: Precision = "float32"
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     def __post_init__(self) -> None:
         own(self.folder)
@@ -57,7 +58,7 @@ class HuggingFace:
         return Source(self.folder, "", layouts)
 
     def arrays(self) -> Arrays:
-        found = self.source.find()
+        found = self.source.find(self.root)
         folder = found.path(found.layout.files[0]).parent  # of the training samples, or of all
         divided = folder.name == "train" and (found.folder / "test" / "state.json").is_file()
         with self.source.reading(found.folder):

@@ -1,4 +1,4 @@
-"""Folders of images, one folder a class: Imagenette, or your own. They are read with Pillow."""
+"""Folders of images, one folder per class: Imagenette, or your own. They are read with Pillow."""
 
 import io
 import warnings
@@ -73,10 +73,11 @@ IMAGENETTE = Source(
 class Imagenette:
     """Imagenette: 13,394 photographs of ImageNet, 10 classes that are easily told apart."""
 
-    size: int = 64  # pixels a side to which photographs are cropped and scaled
+    size: int = 64  # pixels per side to which photographs are cropped and scaled
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = IMAGENETTE
 
@@ -84,7 +85,7 @@ class Imagenette:
         check_size(self.size)
 
     def arrays(self) -> Arrays:
-        folder = self.source.find().folder
+        folder = self.source.find(self.root).folder
         classes = _classes(folder / "train")
         train, test = (_read_folder(self.source, folder / part, classes, self.size) for part in ("train", "val"))
         return Arrays(train, test, (3, self.size, self.size), len(classes))
@@ -95,14 +96,15 @@ class Imagenette:
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Your own images: a folder a class, inside folders train and test or all in one, which is then divided."""
+    """Your own images: one folder per class, inside folders train and test or all in one, which is then divided."""
 
     folder: str  # inside the directory with data
-    size: int = 32  # pixels a side to which images are cropped and scaled
+    size: int = 32  # pixels per side to which images are cropped and scaled
     test_share: float = 0.2  # if there are no folders train and test; which images is fixed
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     def __post_init__(self) -> None:
         own(self.folder)
@@ -114,7 +116,7 @@ class ImageFolder:
         return own(self.folder, "*/*")
 
     def arrays(self) -> Arrays:
-        folder = self.source.find().folder
+        folder = self.source.find(self.root).folder
         parts = [folder / name for name in ("train", "test", "val") if (folder / name).is_dir()][:2]
         divided = len(parts) == 2
         classes = _classes(parts[0] if divided else folder)

@@ -44,6 +44,7 @@ class MovieLens:
     tolerance: float = 0.0  # stars by which a right prediction may be off
     model: Architecture = MatrixFactorization()
     precision: Precision = "float32"
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     def __post_init__(self) -> None:
         check_share(self.test_share)
@@ -55,7 +56,7 @@ class MovieLens:
         return _SOURCES[self.version]
 
     def arrays(self) -> Arrays:
-        found = self.source.find()
+        found = self.source.find(self.root)
         path = found.path(found.layout.files[0])
         with self.source.reading(path):
             user_names, item_names, stars = _read(path, _SEPARATORS[self.version])

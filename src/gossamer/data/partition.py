@@ -37,7 +37,7 @@ class Partition:
         nodes: int,
         seed: int,
     ) -> list[Indices]:
-        """The samples of each node, ascending. `labels` and `clients` have an entry a sample, if the task has any."""
+        """The samples of each node, ascending; `labels` and `clients`, if there are any, have one entry per sample."""
         assert labels is None or labels.shape == (num_samples,)
         assert clients is None or clients.shape == (num_samples,)
         check_enough(num_samples, nodes)
@@ -87,7 +87,7 @@ class Iid(Partition):
 class LabelShards(Partition):
     """Samples are sorted by label and cut into equal shards, and every node gets some shards at random."""
 
-    per_node: int = 2  # shards a node
+    per_node: int = 2  # shards per node
 
     name: ClassVar[str] = "label-shards"
 
@@ -186,7 +186,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True)
 class Skew(Partition):
-    """A fraction of every class is sorted by label and cut into a part a node; the rest is spread at random."""
+    """A fraction of every class is sorted by label and cut into one part per node; the rest is spread at random."""
 
     fraction: float  # 0: like iid; 1: a node has few labels
 

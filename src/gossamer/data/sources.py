@@ -1,8 +1,9 @@
 """Where data sets lie. Nothing is downloaded: the user names a directory, and each data set is looked for in it.
 
-The directory comes from the environment variable GOSSAMER_DATA, which `--data` of the commands sets, so that an
-experiment file names no path of one machine. A data set is looked for in its official folder inside the directory,
-and in the directory itself. What its files hold is checked before it is used, and whatever is wrong is one sentence.
+The directory is the `root` of a data set, as in torchvision, or else comes from the environment variable GOSSAMER_DATA,
+which `--data` of the commands sets, so that an experiment file names no path of one machine. A data set is looked for
+in its official folder inside the directory, and in the directory itself. What its files hold is checked before it is
+used, and whatever is wrong is one sentence.
 """
 
 import csv
@@ -56,9 +57,9 @@ class Source:
     layouts: tuple[Layout, ...]  # the first one found is taken
     md5: Mapping[str, str] = field(default_factory=dict)  # of official files, where they are known
 
-    def find(self) -> Found:
-        """The data set in the directory that the user named."""
-        found = self.look(directory(self))
+    def find(self, root: str | None = None) -> Found:
+        """The data set in this directory, or else in the one that GOSSAMER_DATA names."""
+        found = self.look(self._directory(root))
         if isinstance(found, Found):
             return found
         raise DataError(f"{self.title} was looked for and there is no {found}; {self._how_to_give_it}")
@@ -66,7 +67,17 @@ class Source:
     @property
     def _how_to_give_it(self) -> str:
         get = f"get it from {self.url} and " if self.url else ""
-        return f"{get}name the directory that holds {self.layouts[0].folder} with --data or {VARIABLE}"
+        return f"{get}name the directory that holds {self.layouts[0].folder} with root, --data or {VARIABLE}"
+
+    def _directory(self, root: str | None) -> Path:
+        named = root or os.environ.get(VARIABLE, "")
+        if not named:
+            raise DataError(f"{self.title} is needed and no directory with data is named; {self._how_to_give_it}")
+        path = Path(named).expanduser()
+        if not path.is_dir():
+            who = "root" if root else VARIABLE
+            raise DataError(f"{who} names {named}, which is not a directory; name the one that holds the data sets")
+        return path
 
     def look(self, root: Path) -> Found | Path:
         """The data set in this directory, or else the first file that is missing."""
@@ -94,16 +105,6 @@ class Source:
         """The sentence for a file that is not what it should be."""
         again = f"; get it again from {self.url}" if self.url else ""
         return DataError(f"{path} cannot be read as {self.title}: {what}{again}")
-
-
-def directory(source: Source) -> Path:
-    """The directory that the user named."""
-    named = os.environ.get(VARIABLE, "")
-    if not named:
-        raise DataError(f"{source.title} is needed and no directory with data is named; {source._how_to_give_it}")
-    if not os.path.isdir(named):
-        raise DataError(f"{VARIABLE} names {named}, which is not a directory; name the one that holds the data sets")
-    return Path(named)
 
 
 def _first(folder: Path, name: str) -> Path | None:

@@ -1,7 +1,7 @@
 """Your own table: a csv or Parquet file in which one column is to be predicted from the others.
 
 Columns of numbers are scaled to mean 0 and deviation 1 over the training rows, and what is missing becomes the mean.
-Columns of words become one column a word.
+Columns of words become one column per word.
 """
 
 import csv
@@ -46,6 +46,7 @@ class Table:
     test_share: float = 0.2  # which rows is fixed
     model: Architecture = Mlp()
     precision: Precision = "float32"
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     def __post_init__(self) -> None:
         own(self.file)
@@ -58,7 +59,7 @@ class Table:
         return own(self.file)
 
     def arrays(self) -> Arrays:
-        found = self.source.find()
+        found = self.source.find(self.root)
         path = found.path(found.layout.files[0])
         with self.source.reading(path):
             columns = _read_csv(path) if self.file.endswith(".csv") else _read_parquet(path)

@@ -75,6 +75,7 @@ class AgNews:
     length: int = 64  # words of a text that are read
     model: Architecture = Transformer()
     precision: Precision = "float32"
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     def __post_init__(self) -> None:
         check_text(self.vocabulary, self.length)
@@ -88,7 +89,7 @@ class AgNews:
         return Source("AG News", url, tuple(Layout(folder, files) for folder in ("ag_news_csv", "ag_news")))
 
     def arrays(self) -> Arrays:
-        found = self.source.find()
+        found = self.source.find(self.root)
         parts = []
         for name in found.layout.files:
             with self.source.reading(found.path(name)):
@@ -119,6 +120,7 @@ class SentenceLength:
     length: int = 32  # words of a sentence that are read
     model: Architecture = Transformer()
     precision: Precision = "float32"
+    root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = Source(
         "SentEval's sentence_length",
@@ -130,7 +132,7 @@ class SentenceLength:
         check_text(self.vocabulary, self.length)
 
     def arrays(self) -> Arrays:
-        path = self.source.find().path("sentence_length.txt")
+        path = self.source.find(self.root).path("sentence_length.txt")
         with self.source.reading(path):
             parts = _read_sentences(path)
             if not parts["tr"] or not parts["te"]:

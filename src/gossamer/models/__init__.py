@@ -8,7 +8,7 @@ what one sample is, and so what the module takes for B of them:
     texts      (number of symbols, length)      int64 (B, length), each from 0 to under the number of symbols
     ratings    (number of users, of items)      int64 (B, 2), a user and an item
 
-The module gives (B, outputs), one number a class; for ratings (B,).
+The module gives (B, outputs), one number per class; for ratings (B,).
 
 Convolutional models take a `norm`: see `gossamer.models.norms`. Of all these, only "batch" and "range-batch" let the
 samples of a minibatch meet, and only in training.

@@ -46,7 +46,7 @@ def _load(path: str, symbols: int, length: int, outputs: int) -> nn.Module:
 
 
 class _Logits(nn.Module):
-    """A model of the transformers library as a plain module: tokens in, a number a class out."""
+    """A model of the transformers library as a plain module: tokens in, one number per class out."""
 
     def __init__(self, model: Any):
         super().__init__()

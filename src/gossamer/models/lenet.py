@@ -32,8 +32,7 @@ class GnLeNet(Architecture):
 
 
 class ChannelsLast(nn.Module):
-    """Images with a pixel's channels side by side in memory, and so all that is computed from them: a step of this
-    network takes four fifths of the time."""
+    """Images in memory format channels_last, and so all that is computed from them: a step takes a fifth less time."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.contiguous(memory_format=torch.channels_last)

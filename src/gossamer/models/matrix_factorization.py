@@ -73,7 +73,7 @@ class MatrixFactorization(Architecture):
 
 
 class Factorization(nn.Module):
-    """The module. Its parameters stand in the order that `gossamer.models.matrix_factorization` knows."""
+    """The module. Its parameters stand in the order that `add_gradients` expects."""
 
     def __init__(self, users: int, items: int, factors: int):
         super().__init__()

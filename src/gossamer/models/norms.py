@@ -59,7 +59,7 @@ class EvoNorm(nn.Module):
         raise NotImplementedError
 
     def scaled(self, gated: Tensor, scale: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """gated / scale * gamma + beta, with one scale (samples, groups, 1) a group."""
+        """gated / scale * gamma + beta, with one scale per group (samples, groups, 1)."""
         normalized = (self.grouped(gated) / scale).view_as(gated)
         return normalized * per_channel(weight, gated) + per_channel(bias, gated)
 
@@ -135,7 +135,7 @@ class RangeBatchNorm(nn.Module):
 
 
 def per_channel(values: Tensor, like: Tensor) -> Tensor:
-    """A vector with a number a channel, in a shape that multiplies (samples, channels, ...)."""
+    """A vector with one number per channel, in a shape that multiplies (samples, channels, ...)."""
     return values.view(-1, *[1] * (like.ndim - 2))
 
 

@@ -33,7 +33,7 @@ from gossamer.compressors import Quantize
 from gossamer.core import Algorithm, Round
 from gossamer.core.rng import Streams
 from gossamer.graphs.topologies import DirectedRing, Ring
-from gossamer.models.low_precision.convert import LAYERS
+from gossamer.models.low_precision import LAYERS
 from gossamer.models.norms import EvoNorm, RangeBatchNorm
 from gossamer.models.resnet import Sum
 from gossamer.wire import Codec
