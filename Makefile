@@ -1,6 +1,7 @@
 # make demo    compare three ways to share, on this machine, in under a minute
 # make test    everything that must hold
 # make docs    these pages and the Python reference as a site: site/index.html
+# make clean-cache    forget compiled kernels, after changing one that other files call
 # make lint    style, types, and which part may import which
 # Each makes .venv first, if it is missing or older than what it is made from.
 
@@ -8,7 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs lint format clean
+.PHONY: demo test docs lint format clean clean-cache
 
 demo: $(VENV)/ready
 	$(BIN)/gossamer demo
@@ -40,3 +41,6 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) site
+
+clean-cache:
+	find src -name "*.nbi" -delete -o -name "*.nbc" -delete
