@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,20 +35,18 @@ from gossamer.algorithms import (
     SparsePush,
 )
 from gossamer.compressors import BFloat16, Qsgd, Quantize, RandomK, TopK
-from gossamer.core import Algorithm, Message, Part, Task, row_of
-from gossamer.core.inbox import BlockInbox, Edges
+from gossamer.core import Algorithm, Message, row_of
+from gossamer.core.inbox import Arrival, BlockInbox
 from gossamer.data import Quadratic
 from gossamer.data.partition import LabelShards
 from gossamer.experiments.experiment import Experiment
-from gossamer.graphs.faults import Links
+from gossamer.graphs.delivery import Delivery
 from gossamer.graphs.topologies import DirectedRandom, FullyConnected, RandomMatching, RandomRegular, Redrawn
-from gossamer.simulator.block_runner import codec_for, network_of
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
 from gossamer.training.optimizer import Optimizer
 from gossamer.transforms import Fourier, Wavelet
-from gossamer.wire import Listener, Speaker
-from gossamer.wire.resync import plain_bytes
+from gossamer.wire import Endpoint
 
 
 class Case(NamedTuple):
@@ -138,29 +135,6 @@ def simulated(experiment: Experiment, workers: int = 1) -> Tensor:
         return simulation.models().clone()
 
 
-class Node:
-    """One node's ends of its links, as a real peer has them."""
-
-    def __init__(self, number: int, experiment: Experiment, task: Task):
-        self.number = number
-        self.parts = experiment.algorithm.parts
-        self.codec, self.resync_codec = codec_for(experiment, task), codec_for(experiment, task, resync=True)
-        self.speaker = Speaker(plain_bytes(self.parts, sum(task.layer_sizes)))
-        self.listener = Listener(self.codec, self.resync_codec, self.parts)
-
-    def say(self, message: Message, t: int, up: bool) -> None:
-        self.t, frame = t, self.codec.encode(message, self.number, t)
-        if not up:
-            self.own = self.codec.decode(frame)[2]  # nobody hears it, and nothing comes of it
-            return
-        self.speaker.say(frame)
-        self.own = self.listener.take([frame])[2]
-        self.resync = {name: self.own[name] if spec.cumulative else message[name] for name, spec in self.parts.items()}
-
-    def frames_for(self, receiver: int) -> list[bytes]:
-        return self.speaker.frames_for(receiver, lambda: self.resync_codec.encode(self.resync, self.number, self.t))
-
-
 def in_blocks(
     experiment: Experiment, split: Sequence[Sequence[int]], ledger: dict[tuple[int, int, int], int] | None = None
 ) -> Tensor:
@@ -172,54 +146,46 @@ def in_blocks(
     experiment = experiment.prepared(task)
     shards = experiment.shards(task)
     x0 = task.initial_model(experiment.seed)
-    network, lateness = network_of(experiment), experiment.faults.lateness(experiment.nodes)
+    delivery, lateness = experiment.delivery, experiment.faults.lateness(experiment.nodes)
     blocks = [Block(experiment, task, nodes, [shards[i] for i in nodes], x0.repeat(len(nodes), 1)) for nodes in split]
-    nodes = [Node(number, experiment, task) for number in range(experiment.nodes)]
-    on_the_way: dict[tuple[int, int], list[list[bytes]]] = defaultdict(list)  # by round of arrival and receiver
+    endpoints = [experiment.endpoint(task, node) for node in range(experiment.nodes)]
+    on_the_way: dict[tuple[int, int], list[tuple[int, int, bytes]]] = defaultdict(list)  # by arrival and receiver
     for t in range(experiment.rounds):
-        up = torch.from_numpy(experiment.faults.up(experiment.nodes, t))[:, None]
+        up = torch.from_numpy(delivery.up(t))[:, None]
+        own: dict[int, Message] = {}
         for block in blocks:
             message, _ = block.outgoing(t, up[list(block.nodes)])
-            for row, number in enumerate(block.nodes):
-                nodes[number].say(row_of(message, row), t, bool(up[number]))
-        links, arrives = network.deliveries(t)
+            for row, node in enumerate(block.nodes):
+                one = row_of(message, row)  # of a node that is down nobody hears it, and nothing comes of it
+                own[node] = endpoints[node].send(one, t) if up[node] else experiment.endpoint(task, node).send(one, t)
+        links, arrives = delivery.deliveries(t)
         for r, s, there in zip(links.receivers.tolist(), links.senders.tolist(), arrives.tolist(), strict=True):
-            frames = nodes[s].frames_for(r)
+            content = endpoints[s].bytes_for(r, t)
             if ledger is not None:
-                ledger[t + 1, s, r] = sum(map(len, frames))
+                ledger[t + 1, s, r] = len(content)
             if there:
-                nodes[s].speaker.reached(r)
-                on_the_way[t + int(lateness[s]), r].append(frames)
+                endpoints[s].acknowledged(r, t)
+                on_the_way[t + int(lateness[s]), r].append((s, t, content))
         for block in blocks:
-            arrived = {number: on_the_way[t, number] for number in block.nodes}
-            block.incoming(t, inbox_of(network.arrivals(t), nodes, arrived, t), up[list(block.nodes)])
+            arrivals = [_arrivals(endpoints[i], delivery, t, on_the_way[t, i], own[i]) for i in block.nodes]
+            block.incoming(t, BlockInbox.of_arrivals(arrivals), up[list(block.nodes)])
     models = torch.empty(experiment.nodes, len(x0))
     for block in blocks:
         models[list(block.nodes)] = block.models()
     return models
 
 
-def inbox_of(links: Links, nodes: Sequence[Node], arrived: dict[int, list[list[bytes]]], t: int) -> BlockInbox:
-    """The inbox of some nodes, from the frames that reached them and nothing else: a row a message."""
-    rows, weights, senders, indptr, own = [], [], [], [0], []
-    for number, frames in arrived.items():
-        heard = {(number, t): nodes[number].own}
-        for each in frames:
-            sender, round, message = nodes[number].listener.take(each)
-            heard[sender, round] = message
-        mine = links.where(links.receivers == number)
-        keys = list(zip(mine.senders.tolist(), (t - mine.ages).tolist(), strict=True))
-        assert set(keys) == set(heard)
-        own.append(len(rows) + keys.index((number, t)))
-        rows += [heard[key] for key in keys]
-        senders += mine.senders.tolist()
-        weights += mine.weights.tolist()
-        indptr.append(len(rows))
-    messages = {}
-    for name in nodes[0].parts:
-        sent = [row[name].sent for row in rows]
-        values = torch.cat([row[name].values for row in rows])
-        messages[name] = Part(values, None if sent[0] is None else torch.cat([s for s in sent if s is not None]))
-    return BlockInbox(
-        messages, Edges(np.array(indptr), np.arange(len(rows)), np.array(senders), np.array(weights)), own
-    )
+def _arrivals(
+    endpoint: Endpoint, delivery: Delivery, t: int, came: Sequence[tuple[int, int, bytes]], own: Message
+) -> list[Arrival]:
+    """What a node takes in, from the bytes that reached it and nothing else."""
+    me = endpoint.node
+    messages = {(me, t): own}
+    for sender, sent, content in came:
+        messages[sender, sent] = endpoint.receive(endpoint.check(content, sender, sent)).message
+    links = delivery.arrivals(t)
+    mine = links.where(links.receivers == me)
+    keys = list(zip(mine.senders.tolist(), (t - mine.ages).tolist(), strict=True))
+    assert set(keys) == set(messages)
+    weights = mine.weights.tolist()
+    return [Arrival(j, w, messages[j, at], (j, at) == (me, t)) for (j, at), w in zip(keys, weights, strict=True)]

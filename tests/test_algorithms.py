@@ -47,7 +47,8 @@ from gossamer.data import Digits, Quadratic
 from gossamer.data.partition import Iid, LabelShards
 from gossamer.experiments.experiment import Evaluation, ExperimentError
 from gossamer.experiments.recipes import RECIPES
-from gossamer.graphs.faults import Faults, Network
+from gossamer.graphs.delivery import Delivery
+from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import (
     Cycle,
     DirectedRandom,
@@ -173,7 +174,7 @@ class Gossip:
         for _ in range(rounds):
             round, rows = self._round(), slice(0, len(self.nodes))
             message, self.state = self.algorithm.send(self.state, round)
-            edges = edges_of(Network(self.topology, Faults(), len(self.nodes), 0, True), self.t, rows)
+            edges = edges_of(Delivery(self.topology, len(self.nodes), 0, "lose_mass"), self.t, rows)
             self.state = self.algorithm.receive(self.state, BlockInbox(self._heard(message), edges, self.nodes), round)
             self.t += 1
         return self

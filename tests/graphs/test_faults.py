@@ -13,7 +13,8 @@ from gossamer.algorithms import Dpsgd, Jwins, LocalOnly, Sgp, SparsePush
 from gossamer.compressors import TopK
 from gossamer.data import Quadratic
 from gossamer.experiments.experiment import ExperimentError
-from gossamer.graphs.faults import Faults, Network
+from gossamer.graphs.delivery import Delivery
+from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import DirectedRandom, RandomRegular, Redrawn
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import NodeError
@@ -60,20 +61,21 @@ def test_late_messages_lose_no_mass(case: str) -> None:
     assert last["mass_on_nodes"] + last["mass_in_flight"] == pytest.approx(7, rel=1e-6)
 
 
-def network(faults: Faults, keeps_mass: bool = False) -> Network:
-    topology = Redrawn(DirectedRandom(2)) if keeps_mass else Redrawn(RandomRegular(4))
-    return Network(topology, faults, 9, 1, keeps_mass)
+def delivery(faults: Faults, push_sum: bool = False) -> Delivery:
+    if push_sum:
+        return Delivery(Redrawn(DirectedRandom(2)), 9, 1, "lose_mass", faults)
+    return Delivery(Redrawn(RandomRegular(4)), 9, 1, "keep_own", faults)
 
 
 def test_a_node_makes_up_itself_for_what_does_not_reach_it() -> None:
     for round in range(20):
-        links = network(replace(BAD, drop=0.5)).arrivals(round)
+        links = delivery(replace(BAD, drop=0.5)).arrivals(round)
         np.testing.assert_allclose(np.bincount(links.receivers, links.weights), 1)
         assert (links.weights >= 0).all()
 
 
 def test_messages_are_dropped_as_often_as_asked_and_never_ones_own() -> None:
-    lossy, perfect = network(Faults(drop=0.3)), network(Faults())
+    lossy, perfect = delivery(Faults(drop=0.3)), delivery(Faults())
     sent = sum(len(lossy.sent(t).senders) for t in range(300))
     lost = sum(len(lossy.lost(t).senders) for t in range(300))
     assert sent == sum(len(perfect.sent(t).senders) for t in range(300)) == 300 * 36
@@ -83,7 +85,7 @@ def test_messages_are_dropped_as_often_as_asked_and_never_ones_own() -> None:
 
 
 def test_a_late_message_arrives_once_and_late() -> None:
-    late = network(Faults(late=((4, 2),)), keeps_mass=True)
+    late = delivery(Faults(late=((4, 2),)), push_sum=True)
     for round in range(2, 10):
         links = late.arrivals(round)
         old = links.ages == 2
@@ -180,7 +182,7 @@ def test_an_epidemic_takes_the_mean_of_what_came() -> None:
         simulation.step()
         models = simulation.models().clone()
     alone = simulated(replace(experiment, algorithm=LocalOnly()))
-    links = Network(experiment.topology, experiment.faults, 7, experiment.seed, True).arrivals(0)
+    links = experiment.delivery.arrivals(0)
     for i in range(7):
         torch.testing.assert_close(models[i], alone[links.senders[links.receivers == i]].mean(0))
 

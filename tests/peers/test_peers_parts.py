@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 
@@ -20,9 +19,8 @@ from gossamer.core import Algorithm, Part
 from gossamer.data import Quadratic, Supervised
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.faults import Faults
-from gossamer.graphs.topologies import DirectedRandom, RandomRegular, Redrawn
+from gossamer.graphs.topologies import DirectedRandom, RandomRegular
 from gossamer.models import GnLeNet
-from gossamer.peers import arrivals
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import MEANINGS, Counters
 from gossamer.peers.data import prepare
@@ -35,49 +33,10 @@ from gossamer.peers.peer import _resume as resume
 from gossamer.peers.rounds import Node, Waits
 from gossamer.peers.transport import Arrived
 from gossamer.runs import checkpoint
-from gossamer.simulator.block_runner import codec_for, network_of
 from gossamer.training.block import Block
-from gossamer.wire import Listener, WireError
+from gossamer.wire import WireError
 
 QUADRATIC = Experiment(nodes=7, rounds=6, task=Quadratic(dimension=53, num_samples=210), algorithm=Jwins())
-
-
-# Weights of what arrived.
-
-
-@pytest.mark.parametrize("keeps_mass", [True, False])
-def test_what_arrived_is_weighed_as_the_simulator_weighs_it_under_faults(keeps_mass: bool) -> None:
-    topology = Redrawn(DirectedRandom(2) if keeps_mass else RandomRegular(4))
-    faults = Faults(drop=0.3, late=((1, 1), (3, 2)))
-    network = replace(network_of(replace(QUADRATIC, topology=topology, faults=faults)), keeps_mass=keeps_mass)
-
-    def mixing(round: int):
-        return topology.at(7, 0, round)
-
-    for t in range(12):
-        links = network.arrivals(t)
-        for me in range(7):
-            here = links.where(links.receivers == me)
-            came = [(int(s), t - int(a)) for s, a in zip(here.senders, here.ages, strict=True) if s != me]
-            found = arrivals.weigh(mixing, me, t, came, keeps_mass)
-            assert [entry.sender for entry in found] == here.senders.tolist()
-            assert [t - entry.sent for entry in found] == here.ages.tolist()
-            np.testing.assert_allclose([entry.weight for entry in found], here.weights, rtol=1e-15, atol=1e-16)
-
-
-def test_when_all_came_in_time_the_weights_are_the_topologys_to_the_last_bit() -> None:
-    topology = RandomRegular(4)
-    mixing = topology.at(7, 0, 0)
-    senders, weights = arrivals.row(mixing, 3)
-    came = [(int(sender), 5) for sender in senders if sender != 3][::-1]
-    found = arrivals.weigh(lambda _: mixing, 3, 5, came, False)
-    assert [entry.weight for entry in found] == weights.tolist()
-
-
-def test_an_average_takes_the_newest_of_a_sender_and_mass_takes_all_but_the_stale() -> None:
-    came = [(1, 7), (1, 8), (2, 9), (2, 10), (3, 2)]
-    assert arrivals.choose(came, 10, 3, keeps_mass=False) == ([(1, 8), (2, 10)], [(1, 7), (2, 9), (3, 2)])
-    assert arrivals.choose(came, 10, 3, keeps_mass=True) == (came[:4], [(3, 2)])
 
 
 # The mailbox.
@@ -344,16 +303,16 @@ def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) ->
     task = experiment.task.load()
     experiment = experiment.prepared(task)
     block = Block(experiment, task, [node], [experiment.shards(task)[node]], task.initial_model(0)[None])
-    codec = codec_for(experiment, task)
-    codec.run_id = run_id
-    return codec.encode(block.outgoing(0)[0], node, round)
+    endpoint = experiment.endpoint(task, node, run_id)
+    endpoint.send(block.outgoing(0)[0], round)
+    return endpoint.bytes_for(0, round)
 
 
 def test_deliveries_are_checked_for_run_sender_round_and_damage() -> None:
     node, frame = lone_node(), frame_of(QUADRATIC, 2, 4)
-    assert node.check(frame, 2, 4) == (frame,)
+    assert [checked.content for checked in node.check(frame, 2, 4)] == [frame]
     older = frame_of(QUADRATIC, 2, 3)
-    assert node.check(older + frame, 2, 4) == (older, frame)
+    assert [checked.content for checked in node.check(older + frame, 2, 4)] == [older, frame]
     for delivery, sender, round, complaint in [
         (frame, 1, 4, "node 2 sent it, and node 1 did"),
         (frame, 2, 5, "A delivery of round 5 holds"),
@@ -372,8 +331,10 @@ def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
     node = lone_node(replace(QUADRATIC, algorithm=Dpsgd()))
     (sender, *_), own = node.neighbours(0)[1], Part(torch.zeros(1, 53))
     for poison in (float("nan"), float("inf")):
-        frame = node.codec.encode({"x": Part(torch.full((1, 53), poison))}, sender, 0)
-        missing = node._take_in(0, [Arrived(sender, 0, (frame,))], {"x": own}, [sender])
+        neighbour = node.experiment.endpoint(node.task, sender, run_id=77)
+        neighbour.send({"x": Part(torch.full((1, 53), poison))}, 0)
+        frames = node.check(neighbour.bytes_for(node.me, 0), sender, 0)
+        missing = node._take_in(0, [Arrived(sender, 0, frames)], {"x": own}, [sender])
         assert missing == 1
         assert torch.isfinite(node.block.models()).all()
     assert node.counters.totals()["bad_frames"] == 2
@@ -388,8 +349,7 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     giver, taker = lone_node(experiment, 2), lone_node(experiment, 3)
     for t in range(3):
         message, _ = giver.block.outgoing(t)
-        _, own = giver._say(message, t)
-        giver._take_in(t, [], own, [])
+        giver._take_in(t, [], giver.endpoint.send(message, t), [])
     giver.round, giver._shared = 3, (3, giver.tensors())
     frame = giver.whole_state()
     assert frame is not None
@@ -398,12 +358,11 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     assert taker.round == 3
     for name, tensor in giver.tensors().items():
         assert torch.equal(taker.tensors()[name], tensor), name
-    payload, _ = taker._say(taker.block.outgoing(3)[0], 3)
-    frames = taker.check(payload(1), 3, 3)
-    listener = Listener(taker.codec, taker.resync_codec, algorithm.parts)
-    for name, part in listener.take(frames)[2].items():
+    taker.endpoint.send(taker.block.outgoing(3)[0], 3)
+    receiver = taker.experiment.endpoint(taker.task, 1, run_id=77)
+    for name, part in receiver.receive(receiver.check(taker.endpoint.bytes_for(1, 3), 3, 3)).message.items():
         if algorithm.parts[name].cumulative:  # a receiver that knows nothing of it gets the whole sum at once
-            assert torch.equal(part.values, taker.listener.sums(3)[name])
+            assert torch.equal(part.values, taker.endpoint.own_sums[name])
     assert not taker._adopt(frame[:-1] + b"x", 2)
     assert not taker._adopt(frame, 1), "it says that node 2 made it"
 

@@ -19,7 +19,6 @@ from gossamer.peers.grpc.protocol import ENVELOPE_KEY, Envelope, Heartbeat
 from gossamer.peers.identity import group, keys
 from gossamer.peers.local.dashboard import compare
 from gossamer.peers.local.local_group import LocalGroup
-from gossamer.simulator.block_runner import codec_for
 
 THREE = replace(DIGITS, nodes=3, rounds=30, topology=Ring(), local_steps=1)
 
@@ -140,9 +139,9 @@ def frame_of(peers: LocalGroup, sender: int, round: int) -> bytes:
     task = experiment.load_task()
     prepared = experiment.prepared(task)
     block = Block(prepared, task, [sender], [prepared.shards(task)[sender]], task.initial_model(experiment.seed)[None])
-    codec = codec_for(prepared, task)
-    codec.run_id = group.run_id(peers.group, experiment)
-    return codec.encode(row_of(block.outgoing(0)[0], 0), sender, round)
+    endpoint = prepared.endpoint(task, sender, group.run_id(peers.group, experiment))
+    endpoint.send(row_of(block.outgoing(0)[0], 0), round)
+    return endpoint.bytes_for(0, round)
 
 
 def random_and_mutated_frames(attacked: LocalGroup) -> None:

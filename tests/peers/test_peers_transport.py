@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gossamer.core import Part, PartSpec, sparse_part
-from gossamer.peers import messages
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.grpc.protocol import CHUNK, Envelope, Heartbeat
@@ -17,7 +16,8 @@ from gossamer.peers.identity import keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.local_group import free_ports
 from gossamer.peers.logs import Log
-from gossamer.wire import Codec
+from gossamer.wire import Codec, Endpoint
+from gossamer.wire.endpoint import all_finite
 
 
 def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport]:
@@ -70,9 +70,9 @@ def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:
 @pytest.mark.parametrize("at", [0, 7, 4999])
 def test_one_value_that_is_not_finite_is_found_wherever_it_stands(value: float, at: int) -> None:
     values = torch.randn(1, 5000)
-    assert messages.all_finite(values)
+    assert all_finite(values)
     values[0, at] = value
-    assert not messages.all_finite(values)
+    assert not all_finite(values)
 
 
 def test_a_node_takes_its_own_message_as_others_decode_it() -> None:
@@ -88,7 +88,7 @@ def test_a_node_takes_its_own_message_as_others_decode_it() -> None:
     for sent in (None, some, torch.zeros(1, 50, dtype=torch.bool)):
         a, b = (Part(v) if sent is None else sparse_part(v, sent) for v in values[:2])
         message = {"a": a, "b": b, "c": Part(values[2]), "u": Part(u)}
-        heard, decoded = messages.as_heard(message, parts), codec.decode(codec.encode(message, 0, 0))[2]
+        heard, decoded = Endpoint(0, parts, 50, 0).send(message, 0), codec.decode(codec.encode(message, 0, 0))[2]
         assert heard.keys() == decoded.keys()
         for name, part in decoded.items():
             assert torch.equal(part.values, heard[name].values)

@@ -1,4 +1,4 @@
-"""Running parts: replicas that survive lost messages, nodes that go away, and graphs that change."""
+"""Cumulative parts: replicas that survive lost messages, nodes that go away, and graphs that change."""
 
 import json
 from dataclasses import replace
@@ -10,27 +10,24 @@ import torch
 import gossamer
 from contract import CASES, QUADRATIC, in_blocks, of
 from gossamer.algorithms import Choco, Silk
-from gossamer.compressors import NoCompression, TopK
-from gossamer.core import Message, Part, PartSpec
+from gossamer.compressors import TopK
 from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Wire
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular, Redrawn
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.optimizer import Optimizer
-from gossamer.wire import Codec, Listener, Speaker, WireError
-from gossamer.wire.resync import needs_resync, plain_bytes, resync_parts
 
-RUNNING = [case for case in CASES if any(spec.cumulative for spec in CASES[case].algorithm.parts.values())]
+CUMULATIVE = [case for case in CASES if any(spec.cumulative for spec in CASES[case].algorithm.parts.values())]
 BAD = Faults(drop=0.3, down=((2, 2, 7), (5, 4, 6)), late=((1, 2), (3, 1)))
 LARGE = {"task": Quadratic(dimension=400, num_samples=210)}  # a frame is then a small part of a model
 
 
 def test_the_algorithms_with_replicas_are_held_to_this() -> None:
-    assert {"choco", "silk", "quant-sgp", "dcd-psgd"} <= set(RUNNING)
+    assert {"choco", "silk", "quant-sgp", "dcd-psgd"} <= set(CUMULATIVE)
 
 
-@pytest.mark.parametrize("case", RUNNING)
+@pytest.mark.parametrize("case", CUMULATIVE)
 @pytest.mark.parametrize("faults", [Faults(), BAD])
 def test_blocks_that_exchange_only_bytes_have_the_simulators_models_and_its_ledger(
     case: str, faults: Faults, tmp_path: Path
@@ -52,7 +49,7 @@ def test_blocks_that_exchange_only_bytes_have_the_simulators_models_and_its_ledg
         assert 0 < run.result["bytes_resync"] == sum(e["resync"] for e in lines) < run.result["bytes_total"]
 
 
-def test_both_ways_of_catching_up_are_taken_in_these_runs(tmp_path: Path) -> None:
+def test_both_ways_of_resending_are_taken_in_these_runs(tmp_path: Path) -> None:
     gossamer.simulate(of("choco", faults=BAD, rounds=12, wire=Wire(ledger=True), **LARGE), out=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
     again = [line for line in lines if line["resync"]]
@@ -60,7 +57,7 @@ def test_both_ways_of_catching_up_are_taken_in_these_runs(tmp_path: Path) -> Non
     assert any(line["header"] > 0 for line in again)  # earlier frames beside it
 
 
-@pytest.mark.parametrize("case", RUNNING)
+@pytest.mark.parametrize("case", CUMULATIVE)
 def test_a_run_with_faults_through_real_bytes_is_the_run_that_counts_them(case: str) -> None:
     counted, encoded = (
         gossamer.simulate(of(case, faults=BAD, rounds=12, wire=Wire(mode), **LARGE), workers=2)
@@ -70,7 +67,7 @@ def test_a_run_with_faults_through_real_bytes_is_the_run_that_counts_them(case: 
     assert counted.result["bytes_resync"] == encoded.result["bytes_resync"] > 0
 
 
-@pytest.mark.parametrize("case", RUNNING)
+@pytest.mark.parametrize("case", CUMULATIVE)
 def test_a_continued_run_counts_what_the_whole_one_counts(case: str) -> None:
     experiment = of(case, faults=BAD, rounds=8)
     whole = gossamer.simulate(experiment)
@@ -95,7 +92,7 @@ def test_what_receivers_add_up_is_what_the_sender_believes(faults: Faults) -> No
             assert torch.equal(saved["messages.q.values"][first : first + 7], saved["replica"])
 
 
-def test_without_faults_nothing_is_told_again() -> None:
+def test_without_faults_nothing_is_resent() -> None:
     run = gossamer.simulate(of("choco", topology=RandomRegular(4)))
     assert "bytes_resync" not in run.result
     late = gossamer.simulate(of("choco", topology=RandomRegular(4), faults=Faults(late=((1, 2),))))
@@ -148,74 +145,3 @@ def test_two_way_outages_conserve_the_mean_and_one_way_losses_move_it_a_little()
         drift[name] = ((after.double().mean(0) - x.double().mean(0)).norm() / x.double().mean(0).norm()).item()
     assert drift["down"] < 1e-6
     assert 1e-3 < drift["drop"] < 0.5
-
-
-PARTS = {"q": PartSpec(width=100, sparse=True, cumulative=True), "u": PartSpec(width=1)}
-
-
-def ends() -> tuple[Codec, Codec, Speaker, Listener]:
-    codec, resync = Codec(PARTS, 100, 0), Codec(resync_parts(PARTS), 100, 0)
-    return codec, resync, Speaker(plain_bytes(PARTS, 100)), Listener(codec, resync, PARTS)
-
-
-def message(t: int, num_sent: int) -> Message:
-    sent = torch.arange(100)[None] < num_sent
-    return {"q": gossamer.chosen(torch.full((1, 100), t + 1.0), sent), "u": Part(torch.full((1, 1), float(t)))}
-
-
-@pytest.mark.parametrize(("num_sent", "num_frames"), [(5, 4), (60, 1)])
-def test_who_missed_frames_gets_them_again_or_the_sums_whichever_is_shorter(num_sent: int, num_frames: int) -> None:
-    codec, resync_codec, speaker, listener = ends()
-    sums = torch.zeros(1, 100)
-    for t in range(5):
-        said = message(t, num_sent)
-        sums += said["q"].values
-        speaker.say(codec.encode(said, 7, t))
-        whole = {"q": Part(sums.clone()), "u": said["u"]}
-        frames = speaker.frames_for("a", lambda whole=whole, t=t: resync_codec.encode(whole, 7, t))
-        if t in (0, 4):  # what went in the rounds between was lost
-            assert len(frames) == (1 if t == 0 else num_frames)
-            sender, round, heard = listener.take(frames)
-            speaker.reached("a")
-            assert (sender, round) == (7, t)
-            assert torch.equal(heard["q"].values, sums)
-            assert heard["u"].values.item() == t
-    assert torch.equal(listener.take(frames)[2]["q"].values, sums)  # twice is as good as once
-
-
-def test_a_sender_keeps_no_more_frames_than_fill_the_room_of_its_sums() -> None:
-    codec, _, speaker, _ = ends()
-    for t in range(50):
-        speaker.say(codec.encode(message(t, 10), 7, t))
-        assert len(speaker._frames) >= 1
-        assert sum(map(len, speaker._frames)) <= plain_bytes(PARTS, 100) == 400
-
-
-def test_the_rule_is_the_same_for_numbers_and_arrays() -> None:
-    missed = torch.tensor([0, 0, 50, 90, 91])
-    frame = torch.tensor([10, 500, 10, 10, 10])
-    assert needs_resync(missed, frame, 100).tolist() == [False, False, False, False, True]
-    assert [needs_resync(m, f, 100) for m, f in zip(missed.tolist(), frame.tolist(), strict=True)] == [False] * 4 + [
-        True
-    ]
-
-
-def test_a_resync_frame_is_never_taken_for_another() -> None:
-    parts = {"q": replace(NoCompression().spec, cumulative=True)}  # whose frames are dense float32 as well
-    codec, resync = Codec(parts, 8, 0), Codec(resync_parts(parts), 8, 0)
-    frame = resync.encode({"q": Part(torch.ones(1, 8))}, 0, 0)
-    with pytest.raises(WireError, match="parts are not those of this algorithm"):
-        codec.decode(frame)
-    assert torch.equal(Listener(codec, resync, parts).take([frame])[2]["q"].values, torch.ones(1, 8))
-
-
-@pytest.mark.parametrize("frame", [b"", b"Gm", bytes(60)])
-def test_a_listener_refuses_what_is_no_frame(frame: bytes) -> None:
-    *_, listener = ends()
-    with pytest.raises(WireError):
-        listener.take([frame])
-
-
-def test_entries_like_those_of_a_running_part_are_refused() -> None:
-    with pytest.raises(ValueError, match="part 'w' is like 'q', which is running"):
-        resync_parts(PARTS | {"w": PartSpec(width=100, same_indices_as="q")})

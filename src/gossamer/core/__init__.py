@@ -34,15 +34,15 @@ A complete algorithm, decentralized SGD with full sharing; local steps are plain
         def receive(self, state, inbox, round):
             return State(inbox.sum("x"))
 
-Elsewhere: a *topology* says who sends to whom in a round and with what weight (graphs/), a *partition* which node holds
-which samples, and a *task* is model, data, loss and metric (data/), a *codec* turns a message into bytes and back
-without loss (wire/), an *engine* carries messages between blocks (simulator/, cluster/, peers/), and an *experiment* is
-one typed value that names all of them (experiments/).
+Elsewhere: a *topology* says who sends to whom and with what weight, *delivery* what arrives (graphs/); a *partition*
+says which node holds which samples, a *task* is model, data, loss and metric (data/); an *endpoint* turns messages into
+bytes and back without loss (wire/); simulator and peers carry them (simulator/, peers/); and an *experiment* is one
+typed value that names all of these (experiments/).
 """
 
 from gossamer.core.algorithm import Algorithm, OnMissing, Round, State
 from gossamer.core.inbox import Inbox, partial_average
-from gossamer.core.message import Message, Part, PartSpec, Quantized, row_of, sparse_part, where
+from gossamer.core.message import Message, Part, PartSpec, Quantized, row_of, sparse_part, stack, where
 from gossamer.core.rng import Streams
 from gossamer.core.task import Samples, Task
 
@@ -62,5 +62,6 @@ __all__ = [
     "partial_average",
     "row_of",
     "sparse_part",
+    "stack",
     "where",
 ]

@@ -1,6 +1,6 @@
 """Messages: what a node shares with its out-neighbours, as named parts of numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,6 +55,17 @@ def row_of(message: Message, row: int) -> Message:
         return Part(part.values[at], None if part.sent is None else part.sent[at], quantized)
 
     return {name: cut(part) for name, part in message.items()}
+
+
+def stack(messages: Sequence[Message]) -> Message:
+    """Messages of the same parts as the rows of one, as receivers see them."""
+
+    def joined(name: str) -> Part:
+        sent = [message[name].sent for message in messages]
+        marks = None if sent[0] is None else torch.cat([s for s in sent if s is not None])
+        return Part(torch.cat([message[name].values for message in messages]), marks)
+
+    return {name: joined(name) for name in messages[0]}
 
 
 @dataclass(frozen=True)

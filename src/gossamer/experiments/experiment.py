@@ -12,10 +12,12 @@ from gossamer.data import Digits, Supervised
 from gossamer.data.partition import Iid, Partition, check_enough
 from gossamer.experiments import requirements
 from gossamer.experiments.tables import ExperimentError, TaskSource, named, section, words
+from gossamer.graphs.delivery import Delivery
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular, Ring, Topology
 from gossamer.training.optimizer import Optimizer
 from gossamer.training.privacy import Privacy
+from gossamer.wire.endpoint import Endpoint
 
 __all__ = ["Evaluation", "Experiment", "ExperimentError", "TaskSource", "Wire", "named", "section"]
 
@@ -156,6 +158,15 @@ class Experiment:
     def _resolved(self, task: Task) -> "Experiment":
         counts = self.nodes, self.rounds, self.nodes * self.local_steps * self.batch_size, task.num_test_samples
         return replace(self, evaluation=self.evaluation.resolved(*counts))
+
+    @property
+    def delivery(self) -> Delivery:
+        """Who hears from whom."""
+        return Delivery(self.topology, self.nodes, self.seed, self.algorithm.on_missing, self.faults)
+
+    def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
+        """A node's ends of its links, where this is the experiment as it is run."""
+        return Endpoint(node, self.algorithm.parts, sum(task.layer_sizes), self.seed, run_id)
 
     def shards(self, task: Task) -> list[Samples]:
         """The training samples of each node."""

@@ -4,18 +4,16 @@ All of it is a pure function of the experiment and the round, like the topology:
 continued as one without.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.core.rng import philox
 from gossamer.graphs.generators import read_file
-from gossamer.graphs.topologies import Topology
 
 Integers = NDArray[np.int64]
 
@@ -118,103 +116,3 @@ def _read_trace(path: str, digest: str) -> tuple[tuple[int, int, bool], ...]:
             )
         events.append((int(words[0]), int(words[1]), words[2] == "up"))
     return tuple(sorted(events, key=lambda event: event[0]))
-
-
-class Links(NamedTuple):
-    """Messages between two nodes."""
-
-    receivers: Integers
-    senders: Integers
-    ages: Integers  # rounds since they were sent
-    weights: NDArray[np.float64]
-
-    def where(self, mask: NDArray[np.bool_]) -> "Links":
-        return Links(self.receivers[mask], self.senders[mask], self.ages[mask], self.weights[mask])
-
-    def aged(self, age: int) -> "Links":
-        return self._replace(ages=np.full_like(self.ages, age))
-
-
-@dataclass(frozen=True)
-class Network:
-    """A topology with faults: who hears from whom in a round, and what is lost."""
-
-    topology: Topology
-    faults: Faults
-    nodes: int
-    seed: int
-    keeps_mass: bool  # what does not arrive is missing; else a node makes up for it itself
-
-    def slot(self, round: Any, node: Any) -> Any:
-        """Where the message of a node in a round lies among those that are kept."""
-        return round % self.faults.depth * self.nodes + node
-
-    def arrivals(self, round: int) -> Links:
-        """What every node takes in in a round, its own message included, sorted by receiver, sender and age."""
-        mixing = self.topology.at(self.nodes, self.seed, round)
-        of_all = np.repeat(np.arange(self.nodes), np.diff(mixing.indptr))
-        if not self.faults.any:
-            return Links(of_all, mixing.senders, np.zeros_like(of_all), mixing.weights)
-        found = [links for age in range(self.faults.depth) if (links := self._of_age(round, age)) is not None]
-        receivers, senders, ages, weights = (np.concatenate(columns) for columns in zip(*found, strict=True))
-        everyone = np.arange(self.nodes)
-        if self.keeps_mass:
-            own = mixing.weights[of_all == mixing.senders]
-        else:
-            total = np.bincount(receivers, weights, minlength=self.nodes)
-            weights = weights / np.maximum(total, 1)[receivers]  # late ones may be more than the round's own would be
-            own = np.maximum(1 - total, 0)
-        receivers, senders = np.append(receivers, everyone), np.append(senders, everyone)
-        ages, weights = np.append(ages, np.zeros_like(everyone)), np.append(weights, own)
-        order = np.lexsort((ages, senders, receivers))
-        return Links(receivers[order], senders[order], ages[order], weights[order])
-
-    def sent(self, round: int) -> Links:
-        """What nodes send to others in a round, whether it arrives or not."""
-        links, _ = self._sent(round)
-        return links
-
-    def lost(self, round: int) -> Links:
-        """What is sent in a round and never arrives."""
-        links, arrives = self.deliveries(round)
-        return links.where(~arrives)
-
-    def deliveries(self, round: int) -> tuple[Links, NDArray[np.bool_]]:
-        """What is sent in a round, and which of it arrives, be it late."""
-        links, dropped = self._sent(round)
-        arrival = round + self.faults.lateness(self.nodes)[links.senders]
-        return links, ~dropped & self._up_at(arrival, links.receivers)
-
-    def in_flight(self, round: int) -> Iterator[Links]:
-        """What was sent by the end of a round, will arrive, and has not yet."""
-        lateness = self.faults.lateness(self.nodes)
-        for age in range(min(self.faults.depth - 1, round + 1)):
-            links, dropped = self._sent(round - age)
-            late = lateness[links.senders]
-            waiting = ~dropped & (late > age) & self._up_at(round - age + late, links.receivers)
-            yield links.where(waiting).aged(age)
-
-    def _up_at(self, rounds: Integers, nodes: Integers) -> NDArray[np.bool_]:
-        """Whether each node takes part in its round."""
-        up = np.empty(len(nodes), dtype=bool)
-        for round in np.unique(rounds):
-            at = rounds == round
-            up[at] = self.faults.up(self.nodes, int(round))[nodes[at]]
-        return up
-
-    def _sent(self, round: int) -> tuple[Links, NDArray[np.bool_]]:
-        """The messages of a round between different nodes, and which of them are dropped."""
-        mixing = self.topology.at(self.nodes, self.seed, round)
-        receivers = np.repeat(np.arange(self.nodes), np.diff(mixing.indptr))
-        draws = philox(self.seed, "drop", round=round).random_raw(len(receivers)) * 2.0**-64
-        sent = (receivers != mixing.senders) & self.faults.up(self.nodes, round)[mixing.senders]
-        links = Links(receivers[sent], mixing.senders[sent], np.zeros(sent.sum(), np.int64), mixing.weights[sent])
-        return links, (draws < self.faults.drop)[sent]
-
-    def _of_age(self, round: int, age: int) -> Links | None:
-        if round < age:
-            return None
-        links, dropped = self._sent(round - age)
-        on_time = self.faults.lateness(self.nodes)[links.senders] == age
-        here = ~dropped & on_time & self.faults.up(self.nodes, round)[links.receivers]
-        return links.where(here).aged(age)

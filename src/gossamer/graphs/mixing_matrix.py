@@ -64,6 +64,17 @@ class MixingMatrix:
         """(nnz,): whose weight each is."""
         return np.repeat(np.arange(self.nodes), np.diff(self.indptr))
 
+    def row(self, receiver: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The senders that reach a node, itself included, ascending, and their weights."""
+        here = slice(self.indptr[receiver], self.indptr[receiver + 1])
+        return self.senders[here], self.weights[here]
+
+    def weight(self, receiver: int, sender: int) -> float | None:
+        """w_ij; None if there is no such link."""
+        senders, weights = self.row(receiver)
+        at = int(np.searchsorted(senders, sender))
+        return float(weights[at]) if at < len(senders) and senders[at] == sender else None
+
     def dense(self) -> NDArray[np.float64]:
         """(n, n)."""
         dense = np.zeros((self.nodes, self.nodes))

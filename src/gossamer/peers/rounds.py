@@ -9,27 +9,24 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gossamer.core import Message, Round, row_of
+from gossamer.core.inbox import Arrival, BlockInbox
 from gossamer.core.rng import Streams
 from gossamer.core.state import map_tensors, tensors_of
-from gossamer.graphs.mixing_matrix import MixingMatrix
-from gossamer.peers import arrivals, messages
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
 from gossamer.peers.state_transfer import SUMS, StateTransfer
-from gossamer.peers.transport import Arrived, Payload, Transport
-from gossamer.simulator.block_runner import codec_for
+from gossamer.peers.transport import Arrived, Transport
 from gossamer.simulator.evaluation import chosen_test_samples
 from gossamer.training.block import Block, NodeError
 from gossamer.training.privacy import Noise, secret
-from gossamer.wire import Listener, Speaker, WireError
-from gossamer.wire.resync import Said, has_cumulative, plain_bytes, resync_parts
+from gossamer.wire import WireError
+from gossamer.wire.frame import Frame
 
 PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
 LEAST_SECONDS = 1.0  # and at least this
@@ -76,32 +73,23 @@ class Node:
         self.round = 0  # rounds that are complete
         x0 = self.task.initial_model(self.experiment.seed)[None]
         self.block = Block(self.experiment, self.task, [me], [samples], x0, noise)
-        self.codec = codec_for(self.experiment, self.task)
-        self.resync_codec = codec_for(self.experiment, self.task, resync=True)
-        self.codec.run_id = self.resync_codec.run_id = run_id
+        self.delivery = self.experiment.delivery
+        self.endpoint = self.experiment.endpoint(self.task, me, run_id)
+        self.state_transfer = StateTransfer(self.tensors(), self.experiment.seed, run_id)
+        self.most_bytes = max(self.endpoint.max_bytes, self.state_transfer.max_bytes)
         algorithm = self.experiment.algorithm
-        self.running = has_cumulative(algorithm.parts)
-        self._plain = plain_bytes(algorithm.parts, x0.numel())
-        self.speaker, self.listener = Speaker(self._plain), Listener(self.codec, self.resync_codec, algorithm.parts)
-        self.whole = StateTransfer(self.tensors(), self.experiment.seed, run_id)
-        # A delivery is a frame, or those missed before it if they are shorter than the sums.
-        frame_bytes = max(messages.most_bytes(p, x0.numel()) for p in (algorithm.parts, resync_parts(algorithm.parts)))
-        self.most_bytes = max(frame_bytes + self._plain, self.whole.most_bytes)
-        self.keeps_mass = algorithm.on_missing == "lose_mass"
         self.reliable = "reliable" in algorithm.requires
         self.late_rounds = 0 if self.reliable or algorithm.final_rounds else settings.late_rounds
         self.waits = Waits(settings)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
-        self._said: dict[int, Said] = {}  # by the end of each of the last rounds
         self._shared = 0, self.tensors()
-        self._speaking, self._encoding = threading.Lock(), threading.Lock()
+        self._encoding = threading.Lock()
 
     # What a transport asks for, from its own threads.
 
-    def check(self, delivery: bytes, sender: int, round: int) -> tuple[bytes, ...]:
-        schemas = frozenset({self.codec.schema, self.resync_codec.schema})
-        return messages.split(delivery, sender, round, self.codec.run_id, schemas)
+    def check(self, delivery: bytes, sender: int, round: int) -> tuple[Frame, ...]:
+        return self.endpoint.check(delivery, sender, round)
 
     def whole_state(self) -> bytes | None:
         """This node's state as a frame, for one that was away; None if another is being made."""
@@ -109,24 +97,21 @@ class Node:
             return None
         try:
             round, tensors = self._shared
-            return self.whole.encode(tensors, self.me, round)
+            return self.state_transfer.encode(tensors, self.me, round)
         finally:
             self._encoding.release()
 
     def outcome(self, receiver: int, round: int, taken: bool) -> None:
-        """What became of a message: a running part must be told again, of push-sum weight account is kept."""
-        if taken and round in self._said:
-            with self._speaking:
-                self.speaker.reached(receiver, self._said[round])
+        """What became of a message: a cumulative part must be resent, of push-sum weight account is kept."""
+        if taken:
+            self.endpoint.acknowledged(receiver, round)
         mass = self._masses.get(round)
         if not taken and mass is not None:
-            share = arrivals.weight(self._mixing(round), receiver, self.me)
-            self.counters.add(mass_lost=mass * (share or 0.0))
+            self.counters.add(mass_lost=mass * (self.delivery.mixing(round).weight(receiver, self.me) or 0.0))
 
     def restarted(self, receiver: int) -> None:
         """It does not know what it was told before."""
-        with self._speaking:
-            self.speaker.forget(receiver)
+        self.endpoint.forget(receiver)
 
     # Rounds.
 
@@ -134,10 +119,7 @@ class Node:
         """To whom this node sends in a round, and from whom it hears."""
         if not self.experiment.algorithm.parts:
             return [], []
-        mixing = self._mixing(round)
-        reached = np.repeat(np.arange(mixing.nodes), np.diff(mixing.indptr))[mixing.senders == self.me]
-        heard = arrivals.row(mixing, self.me)[0]
-        return [i for i in reached.tolist() if i != self.me], [j for j in heard.tolist() if j != self.me]
+        return self.delivery.neighbours(round, self.me)
 
     def step(self, transport: Transport) -> dict[str, Any]:
         """Run the next round; its metrics."""
@@ -151,9 +133,11 @@ class Node:
         own: Message = {}
         began = time.monotonic()
         if message:
-            payload, own = self._say(row_of(message, 0), t)
+            message = row_of(message, 0)
+            own = self.endpoint.send(message, t)
+            self._weigh(message, t)
             until = began + self.waits.deadline_seconds
-            transport.publish(t, receivers, payload, until)
+            transport.publish(t, receivers, lambda receiver: self.endpoint.bytes_for(receiver, t), until)
             came = transport.collect(t, senders, until)
         waited = time.monotonic() - began
         missing = self._take_in(t, came, own, senders)
@@ -172,24 +156,6 @@ class Node:
             "seconds": round(time.monotonic() - started, 4),
         }
 
-    def _say(self, message: Message, t: int) -> tuple[Payload, Message]:
-        """What each receiver is to be told, and what the node itself makes of it."""
-        frame = self.codec.encode(message, self.me, t)
-        own = self.listener.hear(self.me, t, messages.as_heard(message, self.experiment.algorithm.parts))
-        with self._speaking:
-            said = self._said[t] = self.speaker.say(frame)
-            self._said.pop(t - ROUNDS_REMEMBERED, None)
-        parts = self.experiment.algorithm.parts
-        sums = {name: own[name] if spec.cumulative else message[name] for name, spec in parts.items()}
-
-        def payload(receiver: int) -> bytes:
-            with self._speaking:
-                frames = self.speaker.frames_for(receiver, lambda: self.resync_codec.encode(sums, self.me, t), said)
-            return b"".join(frames)
-
-        self._weigh(message, t)
-        return payload, own
-
     def evaluation(self) -> dict[str, float]:
         if not self.experiment.evaluation.due(self.round, self.experiment.rounds):
             return {}
@@ -203,14 +169,14 @@ class Node:
         found: dict[tuple[int, int], Message] = {(self.me, t): own}
         for delivery in came:
             try:
-                if arrivals.weight(self._mixing(delivery.round), self.me, delivery.sender) is None:
+                if self.delivery.mixing(delivery.round).weight(self.me, delivery.sender) is None:
                     raise WireError(f"Node {delivery.sender} does not send to this one in round {delivery.round}.")
-                found[delivery.sender, delivery.round] = self._heard(delivery)
+                found[delivery.sender, delivery.round] = self.endpoint.receive(delivery.frames).message
             except WireError as error:
                 self.counters.add(bad_frames=1)
                 self.log.rate_limited("bad frame", node=delivery.sender, reason=str(error))
         others = [key for key in found if key != (self.me, t)]
-        used, dropped = arrivals.choose(others, t, self.late_rounds, self.keeps_mass)
+        used, dropped = self.delivery.usable(others, t, self.late_rounds)
         missing = len(set(senders) - {sender for sender, sent in used if sent == t})
         late = sum(sent < t for _, sent in used)
         self.counters.add(missing=missing, late_used=late, late_dropped=len(dropped))
@@ -219,19 +185,11 @@ class Node:
                 f"{missing} messages did not come in round {t + 1}, and this algorithm needs every one of them; "
                 "start all peers again from an earlier state, or take an algorithm such as dpsgd, jwins or sparse-push"
             )
-        entries = arrivals.weigh(self._mixing, self.me, t, used, self.keeps_mass)
-        self.block.incoming(t, messages.inbox_of(entries, found, self.me))
+        links = self.delivery.arrivals_at(t, self.me, used)
+        sent = zip(links.senders.tolist(), (t - links.ages).tolist(), links.weights.tolist(), strict=True)
+        arrivals = [Arrival(j, weight, found[j, at], (j, at) == (self.me, t)) for j, at, weight in sent]
+        self.block.incoming(t, BlockInbox.of_arrivals([arrivals]))
         return missing
-
-    def _heard(self, delivery: Arrived) -> Message:
-        message = self.listener.take(delivery.frames)[2]
-        for name, part in message.items():
-            if not messages.all_finite(part.values):
-                raise WireError(f"The values of part {name} are not all finite.")
-        return message
-
-    def _mixing(self, round: int) -> MixingMatrix:
-        return self.experiment.topology.at(self.experiment.nodes, self.experiment.seed, round)
 
     def _weigh(self, message: Message, t: int) -> None:
         names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
@@ -286,7 +244,7 @@ class Node:
 
     def _adopt(self, frame: bytes, node: int) -> bool:
         try:
-            sender, round, tensors = self.whole.decode(frame)
+            sender, round, tensors = self.state_transfer.decode(frame)
             if sender != node or not self.round <= round <= self.experiment.rounds:
                 raise WireError(f"The state is of node {sender} in round {round}.")
         except WireError as error:
@@ -312,23 +270,16 @@ class Node:
     def tensors(self) -> dict[str, Tensor]:
         """A copy of the node's whole state, without what it knows of others: they can tell it again. Transports read it
         while the next steps are taken, some of them in place."""
-        width = self.block.models().shape[-1]
-        sums = {
-            name: self.listener.sums(self.me).get(name, torch.zeros(1, width if spec.width is None else spec.width))
-            for name, spec in self.experiment.algorithm.parts.items()
-            if spec.cumulative
-        }
+        sums = {SUMS + name: tensor for name, tensor in self.endpoint.own_sums.items()}
         state = {name: tensor.clone() for name, tensor in tensors_of(self.block.state)}
-        return {**state, "buffers": self.block.buffers.clone(), **{SUMS + name: t for name, t in sums.items()}}
+        return {**state, "buffers": self.block.buffers.clone(), **sums}
 
     def restore(self, tensors: dict[str, Tensor], round: int) -> None:
         """Go on from a state by the end of so many rounds; whatever it was told before, everyone is told anew."""
         self.block.state = map_tensors(self.block.state, lambda name, _: tensors[name])
         self.block.buffers = tensors["buffers"].clone()
         sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}
-        self.listener.start_at(self.me, round - 1, sums)
-        self.speaker = Speaker(self._plain, anew=True)
-        self._said.clear()
+        self.endpoint.restart(round, sums)
         self.round = round
         self._shared = round, self.tensors()
 

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from gossamer import wire
 from gossamer.core import Part, PartSpec
-from gossamer.peers import messages
 from gossamer.wire import WireError
 
-SUMS = "sums."  # before the names of running parts
+SUMS = "sums."  # before the names of cumulative parts
 
 
 class StateTransfer:
@@ -26,7 +25,7 @@ class StateTransfer:
         parts = {name: _spec(tensor) for name, tensor in like.items() if tensor.numel()}
         self._like = dict(like)
         self._codec = wire.Codec(parts, 1, seed, run_id)
-        self.most_bytes = messages.most_bytes(parts, 1)
+        self.max_bytes = self._codec.max_bytes
 
     def encode(self, tensors: Mapping[str, Tensor], sender: int, round: int) -> bytes:
         return self._codec.encode({name: Part(t) for name, t in tensors.items() if t.numel()}, sender, round)

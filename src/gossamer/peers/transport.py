@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from gossamer.wire.frame import Frame
+
 Payload = Callable[[int], bytes]  # of a receiver: the frames for it, made when they are about to leave
 
 
@@ -11,7 +13,7 @@ class Arrived(NamedTuple):
 
     sender: int
     round: int  # in which it was sent
-    frames: tuple[bytes, ...]
+    frames: tuple[Frame, ...]
     incarnation: int = 0  # of this peer, when it came: what it was told in an earlier one is forgotten
 
 

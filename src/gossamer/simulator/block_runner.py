@@ -4,7 +4,7 @@ What a block keeps beside its state on the board (orders of samples, compiled pa
 experiment, so that a stage may be run by any process, whoever ran the one before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,36 +12,30 @@ import torch
 from torch import Tensor
 
 from gossamer import wire
-from gossamer.core import Message, Part, PartSpec, State, Task, row_of, sparse_part
+from gossamer.core import Message, Part, PartSpec, State, Task, row_of, sparse_part, stack
 from gossamer.core.inbox import BlockInbox, Edges
 from gossamer.core.state import rows_of, settle
 from gossamer.experiments.experiment import Experiment
-from gossamer.graphs.faults import Network
+from gossamer.graphs.delivery import Delivery
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.resync_ledger import ResyncLedger
 from gossamer.simulator.shared_state import SharedState
 from gossamer.simulator.worker_pool import WorkPlan
 from gossamer.training.block import Block
-from gossamer.wire.resync import resync_parts
+from gossamer.wire.resync import ResyncLedger, resync_parts
 
 FULL_SHARING = {"x": PartSpec()}
 NOTHING = torch.empty(0)
 REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes}
 
 
-def codec_for(experiment: Experiment, task: Task, resync: bool = False) -> wire.Codec:
-    """The codec that every node of an experiment uses, for frames or for resync frames."""
-    parts = experiment.algorithm.parts
-    return wire.Codec(resync_parts(parts) if resync else parts, sum(task.layer_sizes), experiment.seed)
-
-
 class Codecs:
-    """Those that the blocks of an experiment share."""
+    """Those that the blocks of an experiment share: to count the bytes that endpoints would send."""
 
     def __init__(self, experiment: Experiment, task: Task):
-        self.messages = codec_for(experiment, task)
-        self.resync = codec_for(experiment, task, resync=True)
-        self.full = wire.Codec(FULL_SHARING, sum(task.layer_sizes), experiment.seed)
+        parts, num_parameters, seed = experiment.algorithm.parts, sum(task.layer_sizes), experiment.seed
+        self.messages = wire.Codec(parts, num_parameters, seed)
+        self.resync = wire.Codec(resync_parts(parts), num_parameters, seed)
+        self.full = wire.Codec(FULL_SHARING, num_parameters, seed)
 
 
 class BlockRunners:
@@ -86,7 +80,7 @@ class BlockRunner:
     def __post_init__(self) -> None:
         self.experiment = self.block.experiment
         self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
-        self.network = network_of(self.experiment)
+        self.delivery = self.experiment.delivery
         self.home: State = rows_of(self.board.state, self.rows)
         self.block.state, self.block.buffers = self.home, self.board.buffers[self.rows]
 
@@ -104,22 +98,22 @@ class BlockRunner:
         message, self.board.losses[self.rows] = self.block.outgoing(round, up)
         self._count(message)
         encoded = self.experiment.wire.mode == "encode" and message
-        rows, before = self._places(round), self._places(round - 1)
+        rows, before = self._places(round), self._sums(round - 1)
         for name, part in (self._through_bytes(message, round) if encoded else message).items():
             spec, target = self.experiment.algorithm.parts[name], self.board.messages[name]
             values = part.values if part.sent is None else sparse_part(part.values, part.sent).values
             if spec.cumulative:
-                values = target.values[before] + torch.where(up, values, 0)
+                values = before[name] + torch.where(up, values, 0)
             target.values[rows] = values  # and nothing travels that is not marked
             if target.sent is not None:
                 assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
                 target.sent[rows] = part.sent
-        if self.board.told is not None:
-            self._count_resync(message, round, self.board.told)
+        if self.board.resync_ledger is not None:
+            self._count_resync(message, round, self.board.resync_ledger, before)
 
     def incoming(self, round: int) -> None:
-        own = [self.network.slot(round, node) for node in self.nodes]
-        inbox = BlockInbox(self.board.messages, edges_of(self.network, round, self.rows), own)
+        own = [self.delivery.slot(round, node) for node in self.nodes]
+        inbox = BlockInbox(self.board.messages, edges_of(self.delivery, round, self.rows), own)
         self.block.incoming(round, inbox, self._up(round))
         weights = self.block.algorithm.weights(self.block.state)
         if weights is not None:
@@ -127,11 +121,17 @@ class BlockRunner:
 
     def _places(self, round: int) -> slice:
         """Where the messages of a round lie on the board."""
-        first = int(self.network.slot(round, self.nodes[0]))
+        first = int(self.delivery.slot(round, self.nodes[0]))
         return slice(first, first + len(self.nodes))
 
+    def _sums(self, round: int) -> dict[str, Tensor]:
+        """Of the cumulative parts, (B, width) each, by the end of an exchange; to keep, if bytes are made of them."""
+        parts, rows, keep = self.experiment.algorithm.parts, self._places(round), self.experiment.wire.mode == "encode"
+        found = {name: self.board.messages[name].values[rows] for name, spec in parts.items() if spec.cumulative}
+        return {name: values.clone() if keep else values for name, values in found.items()}
+
     def _up(self, round: int) -> Tensor:
-        return torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, round)[self.rows])[:, None]
+        return torch.from_numpy(self.delivery.up(round)[self.rows])[:, None]
 
     def _count(self, message: Message) -> None:
         for place, sizes in enumerate(self.codecs.messages.num_bytes(message).values()):
@@ -143,49 +143,43 @@ class BlockRunner:
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
             self.board.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
 
-    def _count_resync(self, message: Message, round: int, told: ResyncLedger) -> None:
-        """The size of the resync frame of each node that has to send one."""
-        sums = {
-            name: Part(self.board.messages[name].values[self._places(round)]) if spec.cumulative else message[name]
-            for name, spec in self.experiment.algorithm.parts.items()
-        }
-        sent = self.network.sent(round)
+    def _count_resync(self, message: Message, round: int, ledger: ResyncLedger, before: Mapping[str, Tensor]) -> None:
+        """The size of the resync frame of each node that has to send one; `before` are the sums before the message."""
+        sums = message | {name: Part(values) for name, values in self._sums(round).items()}
+        sent = self.delivery.sent(round)
         mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
-        for node in np.unique(mine.senders[told.need_resync(mine, self.board.frame_bytes)]).tolist():
-            one = row_of(sums, node - self.rows.start)
-            num_bytes = sum(int(sizes.total[0]) for sizes in self.codecs.resync.num_bytes(one).values())
-            told.resync_bytes[node] = self.codecs.messages.frame_bytes + num_bytes
+        resync = ledger.need_resync(mine.senders, mine.receivers, self.board.frame_bytes)
+        for node in np.unique(mine.senders[resync]).tolist():
+            row = node - self.rows.start
+            sizes = self.codecs.resync.num_bytes(row_of(sums, row)).values()
+            num_bytes = self.codecs.resync.frame_bytes + sum(int(size.total[0]) for size in sizes)
+            ledger.resync_bytes[node] = num_bytes
             if self.experiment.wire.mode == "encode":
-                frame = self.codecs.resync.encode(one, node, round)
-                assert len(frame) == told.resync_bytes[node], "a resync frame is not as long as was counted"
-                decoded = self.codecs.resync.decode(frame)[2]
-                assert all(torch.equal(decoded[name].values, part.values) for name, part in one.items())
+                known = {name: values[row : row + 1] for name, values in before.items()}
+                received = self._carry(node, row_of(message, row), round, num_bytes, known)
+                assert all(torch.equal(received[name].values, sums[name].values[row : row + 1]) for name in known)
 
     def _through_bytes(self, message: Message, round: int) -> Message:
-        """The message as it is on the other side: encoded and decoded, row by row."""
-        decoded = []
-        for row, (node, counted) in enumerate(zip(self.nodes, self.board.frame_bytes[self.rows], strict=True)):
-            frame = self.codecs.messages.encode(row_of(message, row), node, round)
-            assert len(frame) == counted, f"{len(frame)} bytes were encoded and {counted} counted"
-            decoded.append(self.codecs.messages.decode(frame)[2])
+        """The message as its receivers have it: of cumulative parts, what they gained."""
+        counted = self.board.frame_bytes
+        rows = [(node, row_of(message, row)) for row, node in enumerate(self.nodes)]
+        return stack([self._carry(node, one, round, int(counted[node]), {}) for node, one in rows])
 
-        def joined(name: str) -> Part:
-            sent = [m[name].sent for m in decoded]
-            marks = None if sent[0] is None else torch.cat([s for s in sent if s is not None])
-            return Part(torch.cat([m[name].values for m in decoded]), marks)
-
-        return {name: joined(name) for name in message}
-
-
-def network_of(experiment: Experiment) -> Network:
-    keeps_mass = experiment.algorithm.on_missing == "lose_mass"
-    return Network(experiment.topology, experiment.faults, experiment.nodes, experiment.seed, keeps_mass)
+    def _carry(self, node: int, message: Message, round: int, counted: int, known: Mapping[str, Tensor]) -> Message:
+        """A node's message through the endpoints of two nodes; to one that missed everything if sums are `known`."""
+        sender, receiver = (self.experiment.endpoint(self.block.task, number) for number in (node, node + 1))
+        if known:
+            sender.restart(round, known)
+        sender.send(message, round)
+        delivery = sender.bytes_for(receiver.node, round)
+        assert len(delivery) == counted, f"{len(delivery)} bytes were encoded and {counted} counted"
+        return receiver.receive(receiver.check(delivery, node, round)).message
 
 
-def edges_of(network: Network, round: int, rows: slice) -> Edges:
+def edges_of(delivery: Delivery, round: int, rows: slice) -> Edges:
     """The messages that reach a run of nodes, where they lie on the board."""
-    links = network.arrivals(round)
+    links = delivery.arrivals(round)
     here = slice(*np.searchsorted(links.receivers, [rows.start, rows.stop]))
     indptr = np.searchsorted(links.receivers[here], np.arange(rows.start, rows.stop + 1))
     senders = links.senders[here]
-    return Edges(indptr, network.slot(round - links.ages[here], senders), senders, links.weights[here])
+    return Edges(indptr, delivery.slot(round - links.ages[here], senders), senders, links.weights[here])

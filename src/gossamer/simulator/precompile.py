@@ -9,7 +9,7 @@ from gossamer.compressors.quantizers import LARGEST, quantize
 from gossamer.core import Part, Task, partial_average, sparse_part, where
 from gossamer.core.inbox import BlockInbox
 from gossamer.experiments.experiment import Experiment
-from gossamer.simulator.block_runner import Codecs, edges_of, network_of
+from gossamer.simulator.block_runner import Codecs, edges_of
 
 
 def precompile(experiment: Experiment, task: Task) -> None:
@@ -29,7 +29,7 @@ def _average(experiment: Experiment) -> None:
     part = sparse_part(x, largest(x, torch.full((1, 1), 0.5)))
     assert part.sent is not None
     where(part.sent, x, x)
-    edges = edges_of(network_of(experiment), 0, slice(0, 1))
+    edges = edges_of(experiment.delivery, 0, slice(0, 1))
     edges = edges._replace(positions=np.zeros_like(edges.positions))  # whoever sends
     partial_average(x, BlockInbox({"x": part}, edges, [0]), "x")
     if any(spec.values == "float64" for spec in experiment.algorithm.parts.values()):

@@ -11,8 +11,8 @@ from gossamer import wire
 from gossamer.core import Message, Part, State, Task
 from gossamer.core.state import map_tensors
 from gossamer.experiments.experiment import Experiment
-from gossamer.simulator.resync_ledger import ResyncLedger
 from gossamer.simulator.shared_memory import Memory
+from gossamer.wire.resync import ResyncLedger, has_cumulative, plain_bytes
 
 
 @dataclass
@@ -30,7 +30,7 @@ class SharedState:
     mean: Tensor  # (D + K,): the mean of all nodes' models and of their buffers, as of the last evaluation
     scores: Tensor  # (shards of an evaluation, 2): test loss and metric
     weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
-    told: ResyncLedger | None  # who has been told what, if messages can be missed
+    resync_ledger: ResyncLedger | None  # who was reached by what, if messages can be missed
 
     @property
     def frame_bytes(self) -> NDArray[np.int64]:
@@ -63,5 +63,13 @@ class SharedState:
             mean=small.zeros(d + len(task.buffers)),
             scores=small.zeros(num_shards, 2, dtype=torch.float64),
             weights=small.zeros(n, dtype=torch.float64),
-            told=ResyncLedger.of(experiment, d, small),
+            resync_ledger=_ledger(experiment, d, small),
         )
+
+
+def _ledger(experiment: Experiment, num_parameters: int, memory: Memory) -> ResyncLedger | None:
+    """None if nothing can be missed, or it would not matter."""
+    parts = experiment.algorithm.parts
+    if not has_cumulative(parts) or (experiment.topology.static and not experiment.faults.any):
+        return None
+    return ResyncLedger.of(experiment.nodes, plain_bytes(parts, num_parameters), memory.zeros)

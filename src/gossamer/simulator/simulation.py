@@ -20,17 +20,17 @@ from gossamer.core import Round
 from gossamer.core.rng import Streams
 from gossamer.core.state import tensors_of
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.graphs.faults import Links
+from gossamer.graphs.delivery import Links
 from gossamer.simulator import spawned_worker as spawned
-from gossamer.simulator.block_runner import BlockRunners, network_of
+from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.evaluation import num_tested, scores_of
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.resync_ledger import Resend
 from gossamer.simulator.shared_memory import Memory
 from gossamer.simulator.shared_state import SharedState
 from gossamer.simulator.worker_pool import InProcessPool, WorkerPool, WorkPlan, forked
 from gossamer.training.block import NodeError
+from gossamer.wire.resync import Resend
 
 log = logging.getLogger(__name__)
 KINDS = ("header", "indices", "values")  # of bytes
@@ -65,7 +65,7 @@ class Simulation:
         self.experiment, self.task = self._prepared.experiment, self._prepared.task
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
-        self._network = network_of(self.experiment)
+        self._delivery = self.experiment.delivery
         self._plan = WorkPlan.of(self._prepared, workers or default_workers())
         self._text: str | None = None  # the experiment, if workers are told it
         if start == "spawn" and self._plan.num_workers > 1:
@@ -114,12 +114,12 @@ class Simulation:
         started = time.perf_counter()
         if self._workers is None:
             self._workers = self._start()
-        fate = self._fate()
+        deliveries = self._deliveries()
         self._workers.run("outgoing", self.round)
         metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
         if self.round == 0:
             metrics["strategy"] = getattr(self.task, "strategy", "rows")
-        metrics |= self._count_bytes(*fate)
+        metrics |= self._count_bytes(*deliveries)
         self._workers.run("incoming", self.round)
         metrics |= self._weigh()
         self.round += 1
@@ -139,14 +139,13 @@ class Simulation:
         message_bytes = self._board.num_bytes.sum(1)
         message_bytes[:, 0] += wire.Codec.frame_bytes
         rows = message_bytes.tolist()
-        sent, again = self._last
+        sent, resend = self._last
         lines = []
-        for receiver, sender, whole, resync in zip(
-            sent.receivers.tolist(), sent.senders.tolist(), again.whole.tolist(), again.num_bytes.tolist(), strict=True
-        ):
+        columns = sent.receivers, sent.senders, resend.is_resync, resend.num_bytes
+        for receiver, sender, is_resync, resent in zip(*(column.tolist() for column in columns), strict=True):
             line = {"round": self.round, "sender": sender, "receiver": receiver}
-            line |= dict(zip(KINDS, (0, 0, 0) if whole else rows[sender], strict=True))
-            lines.append(line if self._board.told is None else line | {"resync": resync})
+            line |= dict(zip(KINDS, (0, 0, 0) if is_resync else rows[sender], strict=True))
+            lines.append(line if self._board.resync_ledger is None else line | {"resync": resent})
         return lines
 
     def save(self) -> dict[str, Tensor]:
@@ -154,8 +153,9 @@ class Simulation:
         return dict(tensors_of(self._board.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
-        """The models' buffers, running sums and who was told what, and messages that come late and may still arrive."""
-        beside = {} if self._board.told is None else self._board.told.saved()
+        """The models' buffers, cumulative sums and whom they reached, and messages that may still arrive."""
+        ledger = self._board.resync_ledger
+        beside = {} if ledger is None else ledger.saved()
         if self._board.buffers.numel():
             beside["buffers"] = self._board.buffers
         for name, part in self._board.messages.items():
@@ -183,27 +183,27 @@ class Simulation:
         run, number = BlockRunners(self._prepared, self._plan, self._board).run, self._plan.num_workers
         return InProcessPool(self._plan, run) if number == 1 else WorkerPool(self._plan, forked(run, number))
 
-    def _fate(self) -> tuple[Links, NDArray[np.bool_]]:
+    def _deliveries(self) -> tuple[Links, NDArray[np.bool_]]:
         """What is sent in the next round, and which of it arrives."""
         try:
-            return self._network.deliveries(self.round)
+            return self._delivery.deliveries(self.round)
         except ValueError as error:  # a random graph of a later round that cannot be had
             raise NodeError(f"in round {self.round + 1}, {error}") from error
 
     def _count_bytes(self, sent: Links, arrives: NDArray[np.bool_]) -> dict[str, Any]:
         """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
         board, n = self._board, self.experiment.nodes
-        again = self._tell_again(sent, arrives)
+        resend = self._resend(sent, arrives)
         copies = torch.from_numpy(np.bincount(sent.senders, minlength=n))
-        frames = torch.from_numpy(np.bincount(sent.senders[~again.whole], minlength=n))
+        frames = torch.from_numpy(np.bincount(sent.senders[~resend.is_resync], minlength=n))
         parts = (board.num_bytes * frames[:, None, None]).sum(0)
         now = dict(zip(KINDS, parts.sum(0).tolist(), strict=True))
         now["header"] += wire.Codec.frame_bytes * int(frames.sum()) if board.messages else 0
-        if board.told is not None:
-            now["resync"] = int(again.num_bytes.sum())
+        if board.resync_ledger is not None:
+            now["resync"] = int(resend.num_bytes.sum())
         self.totals["sent"] += sum(now.values())
         self.totals["full"] += int(((board.full_bytes + wire.Codec.frame_bytes) * copies).sum())
-        self._last = sent, again
+        self._last = sent, resend
         compared = (board.reference_bytes * copies[:, None]).sum(0).tolist()
         return {
             **{f"bytes_{kind}": num_bytes for kind, num_bytes in now.items()},
@@ -217,14 +217,15 @@ class Simulation:
             **{f"bytes_{name}": num for name, num in zip(self.experiment.wire.compare, compared, strict=True)},
         }
 
-    def _tell_again(self, sent: Links, arrives: NDArray[np.bool_]) -> Resend:
-        """What goes to receivers that missed some of a running part; the round's messages are noted as told."""
-        told = self._board.told
-        if told is None:
+    def _resend(self, sent: Links, arrives: NDArray[np.bool_]) -> Resend:
+        """What goes to receivers that missed some of a cumulative part; whom the exchange reaches is recorded."""
+        ledger, frame_bytes = self._board.resync_ledger, self._board.frame_bytes
+        if ledger is None:
             return Resend.nothing(len(arrives))
-        again = told.again(sent, self._board.frame_bytes)
-        told.note(sent, arrives, self._board.frame_bytes, self.experiment.faults.up(self.experiment.nodes, self.round))
-        return again
+        resend = ledger.resend(sent.senders, sent.receivers, frame_bytes)
+        reached = sent.where(arrives)
+        ledger.record(np.where(self._delivery.up(self.round), frame_bytes, 0), reached.senders, reached.receivers)
+        return resend
 
     def _weigh(self) -> dict[str, float]:
         """Where the push-sum weights of an algorithm with faults are: on nodes, on their way, or lost."""
@@ -239,12 +240,12 @@ class Simulation:
             sent_at = self.round - links.ages
             rates = {t: self._averaging_rate(t) for t in np.unique(sent_at).tolist()}
             shares = torch.from_numpy(links.weights * [rates[t] for t in sent_at.tolist()])
-            return float(values[self._network.slot(sent_at, links.senders)].double().mean(-1) @ shares)
+            return float(values[self._delivery.slot(sent_at, links.senders)].double().mean(-1) @ shares)
 
-        self.totals["mass_lost"] += mass(self._network.lost(self.round))
+        self.totals["mass_lost"] += mass(self._delivery.lost(self.round))
         return {
             "mass_on_nodes": self._board.weights.sum().item(),
-            "mass_in_flight": sum(mass(links) for links in self._network.in_flight(self.round)),
+            "mass_in_flight": sum(mass(links) for links in self._delivery.in_flight(self.round)),
             "mass_lost": self.totals["mass_lost"],
         }
 

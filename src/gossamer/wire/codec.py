@@ -95,6 +95,11 @@ class Codec:
         self.schema = _fingerprint(self._parts, seed)
 
     @property
+    def max_bytes(self) -> int:
+        """No frame is longer: raw values, a bitmap and their tags, with room to spare."""
+        return frames.OVERHEAD + sum(256 + 10 * part.width for part in self._parts.values())
+
+    @property
     def value_kinds(self) -> list[str]:
         """As what the values of the parts travel."""
         return [part.spec.values for part in self._parts.values()]
@@ -129,21 +134,26 @@ class Codec:
 
     def decode(self, frame: bytes) -> tuple[int, int, Message]:
         """Sender, round and one-row message of a frame. Raises WireError for all that is not one, and nothing else."""
-        header, payload = frames.open_frame(frame, self.run_id, self.schema)
-        at, end = 0, len(frame) - frames.OVERHEAD
+        checked = frames.check_frame(frame, self.run_id, {self.schema})
+        return checked.sender, checked.round, self.decode_checked(checked)
+
+    def decode_checked(self, frame: frames.Frame) -> Message:
+        """The one-row message of a frame of this codec's schema."""
+        payload = frame.payload()
+        at, end = 0, len(frame.content) - frames.OVERHEAD
         message: Message = {}
         entries: dict[str, tuple[Positions | None, Tensor | None]] = {}  # what was sent of each part
         for name, part in self._parts.items():
             if part.spec.same_indices_as is not None:
                 positions, sent = entries[part.spec.same_indices_as]
             else:
-                positions, sent, at = self._read_sent(part, header, payload, at, end)
+                positions, sent, at = self._read_sent(part, frame, payload, at, end)
             entries[name] = positions, sent
             values, quantized, at = part.values.read(payload, at, end, positions, part.width)
             message[name] = Part(values, sent, quantized)
-        if at < end and header.minor <= frames.MINOR:  # a newer version may have more to say
+        if at < end and frame.minor <= frames.MINOR:  # a newer version may have more to say
             raise WireError(f"{end - at} bytes are left over behind the last part.")
-        return header.sender, header.round, message
+        return message
 
     def _rows(self, message: Message) -> dict[str, _Given]:
         """The parts of a message as arrays, once they fit what the codec is for."""
@@ -205,11 +215,11 @@ class Codec:
         return _Plan(mask, num_sent, index_plan, part.values.plan(given.values, row, mask, num_sent))
 
     def _read_sent(
-        self, part: _Coding, header: frames.Header, payload: Bytes, at: int, end: int
+        self, part: _Coding, frame: frames.Frame, payload: Bytes, at: int, end: int
     ) -> tuple[Positions | None, Tensor | None, int]:
         """The positions of what was sent (None: all), the mask of them (None: not marked), the byte behind."""
         if part.spec.seeded is not None:
-            sent = part.spec.seeded(Streams(self.seed, [header.sender], header.round), part.width)
+            sent = part.spec.seeded(Streams(self.seed, [frame.sender], frame.round), part.width)
             assert sent.shape == (1, part.width), "what is drawn must be (rows, width)"
             marks = sent[0].contiguous().numpy().view(np.uint8)
             return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at

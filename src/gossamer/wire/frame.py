@@ -4,6 +4,7 @@ docs/wire-format.md gives it byte by byte.
 """
 
 import struct
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from gossamer.wire.kernels.bits import PADDING, Bytes
 MAGIC = b"Gm"
 MAJOR, MINOR = 1, 0  # a change that an older reader cannot read makes a new major
 HEADER = struct.Struct("<2sBBQIIII")  # magic, major, minor, run, schema, sender, round, payload bytes
-SCHEMA = slice(12, 16)  # where it lies in a frame
 CHECKSUM = struct.Struct("<Q")  # xxh3-64 of all before it
 OVERHEAD = HEADER.size + CHECKSUM.size
 MAX_PAYLOAD = 2**32 - 1
@@ -24,10 +24,19 @@ class WireError(ValueError):
     """What arrived is not a message of this run. The sentence says why."""
 
 
-class Header(NamedTuple):
+class Frame(NamedTuple):
+    """A frame that was checked, all but what its payload says."""
+
+    schema: int
     minor: int
     sender: int
-    round: int
+    round: int  # counted in exchanges
+    content: bytes  # all of it
+
+    def payload(self) -> Bytes:
+        """The payload, with the checksum and PADDING zeros behind it."""
+        padded = bytearray().join((self.content, bytes(PADDING)))
+        return np.frombuffer(padded, np.uint8, offset=HEADER.size)
 
 
 def start_frame(num_payload: int, run_id: int, schema: int, sender: int, round: int) -> Bytes:
@@ -48,12 +57,12 @@ def finish_frame(out: Bytes, num_payload: int) -> bytes:
     return out[: end + CHECKSUM.size].tobytes()
 
 
-def check_frame(frame: bytes, run_id: int, schema: int) -> Header:
-    """Check all of a frame but what its payload says."""
-    num_payload = len(frame) - OVERHEAD
+def check_frame(content: bytes, run_id: int, schemas: Container[int]) -> Frame:
+    """The frame that these bytes are; WireError if they are not one of this run and of these schemas."""
+    num_payload = len(content) - OVERHEAD
     if num_payload < 0:
-        raise WireError(f"The frame has {len(frame)} bytes, and an empty one has {OVERHEAD}.")
-    magic, major, minor, run, fingerprint, sender, round, length = HEADER.unpack_from(frame)
+        raise WireError(f"The frame has {len(content)} bytes, and an empty one has {OVERHEAD}.")
+    magic, major, minor, run, schema, sender, round, length = HEADER.unpack_from(content)
     if magic != MAGIC:
         raise WireError("The bytes do not start as a Gossamer frame does.")
     if major != MAJOR:
@@ -61,17 +70,10 @@ def check_frame(frame: bytes, run_id: int, schema: int) -> Header:
     if length != num_payload:
         raise WireError(f"The frame says that its payload has {length} bytes, and {num_payload} are there.")
     end = HEADER.size + num_payload
-    if CHECKSUM.unpack_from(frame, end)[0] != xxhash.xxh3_64_intdigest(memoryview(frame)[:end]):
+    if CHECKSUM.unpack_from(content, end)[0] != xxhash.xxh3_64_intdigest(memoryview(content)[:end]):
         raise WireError("The checksum does not fit: the frame was damaged on its way.")
     if run != run_id:
         raise WireError(f"The frame belongs to run {run:016x}, and this is run {run_id:016x}.")
-    if fingerprint != schema:
+    if schema not in schemas:
         raise WireError("The frame's parts are not those of this algorithm and model.")
-    return Header(minor, sender, round)
-
-
-def open_frame(frame: bytes, run_id: int, schema: int) -> tuple[Header, Bytes]:
-    """Check a frame; returns its payload with the checksum and PADDING zeros behind it."""
-    header = check_frame(frame, run_id, schema)
-    padded = bytearray().join((frame, bytes(PADDING)))
-    return header, np.frombuffer(padded, np.uint8, offset=HEADER.size)
+    return Frame(schema, minor, sender, round, content)

@@ -1,25 +1,29 @@
-"""Running parts over links that lose messages: what a sender says to a receiver that missed some of it.
+"""Cumulative parts over links that lose messages: what a sender sends to a receiver that missed some of it.
 
-A frame holds what a running part gained in one round, and receivers keep the sum. A sender knows which of its frames
-reached whom (a network acknowledges them). With its next message, a receiver that missed some gets either
+A frame holds what a cumulative part gained in one exchange, and receivers keep the sum. A sender knows which of its
+frames reached whom (a network acknowledges them). With its next message, a receiver that missed some gets either
 
-    the frames that it missed, in their order, and then this round's: the receiver adds them up, or
-    one *resync* frame in place of all of them, in which running parts are the sums themselves, in float32,
+    the frames that it missed, in their order, and then the new one: the receiver adds them up, or
+    one *resync* frame in place of all of them, in which cumulative parts are the sums themselves, in float32,
 
-whichever is shorter if a sum is taken to cost its 4 bytes a number, so that nothing must be coded to decide. A sender
-therefore keeps no more frames than fill the room of its running sums once. Before the first round all sums are 0, and
+whichever is shorter if a sum is taken to cost its 4 bytes per number, so that nothing must be coded to decide. A sender
+therefore keeps no more frames than fill the room of its sums once. Before the first exchange all sums are 0, and
 everyone knows it: who was never reached has missed all frames, no more.
 """
 
-from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.core import Message, Part, PartSpec
-from gossamer.wire.codec import Codec
-from gossamer.wire.frame import SCHEMA
+from gossamer.core import PartSpec
+
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
 
 
 def has_cumulative(parts: Mapping[str, PartSpec]) -> bool:
@@ -27,21 +31,21 @@ def has_cumulative(parts: Mapping[str, PartSpec]) -> bool:
 
 
 def resync_parts(parts: Mapping[str, PartSpec]) -> dict[str, PartSpec]:
-    """The parts of a resync frame: running ones are whole sums, the others as ever."""
+    """The parts of a resync frame: cumulative ones are whole sums, the others as ever."""
     for name, spec in parts.items():
         if spec.same_indices_as is not None and parts[spec.same_indices_as].cumulative:
             raise ValueError(
-                f"part {name!r} is like {spec.same_indices_as!r}, which is running; mark its entries itself"
+                f"part {name!r} has the indices of {spec.same_indices_as!r}, which is cumulative; give it its own"
             )
-    return {name: _whole(spec) if spec.cumulative else spec for name, spec in parts.items()}
+    return {name: _sum_spec(spec) if spec.cumulative else spec for name, spec in parts.items()}
 
 
-def _whole(spec: PartSpec) -> PartSpec:
+def _sum_spec(spec: PartSpec) -> PartSpec:
     return PartSpec(spec.width, values="float64" if spec.values == "float64" else "float32")
 
 
 def plain_bytes(parts: Mapping[str, PartSpec], num_parameters: int) -> int:
-    """Of the running sums of one node, at 4 bytes a number."""
+    """Of the sums of one node's cumulative parts, at 4 bytes per number; 0: none is cumulative."""
     return sum(4 * (num_parameters if s.width is None else s.width) for s in parts.values() if s.cumulative)
 
 
@@ -50,100 +54,54 @@ def needs_resync(missed_bytes: Any, frame_bytes: Any, plain: int) -> Any:
     return (missed_bytes > 0) & (missed_bytes + frame_bytes > plain)
 
 
-class Said(NamedTuple):
-    """What a node had said by the end of a round."""
+class Resend(NamedTuple):
+    """What is resent, link by link."""
 
-    num_bytes: int  # of all frames
-    frames: tuple[bytes, ...]  # the latest ones
+    is_resync: Marks  # by a resync frame, in place of the exchange's own
+    num_bytes: Integers  # of the resync frame, or of frames of earlier exchanges
 
-
-class Speaker:
-    """The sending end of a node's links."""
-
-    def __init__(self, plain: int, anew: bool = False):
-        """`anew`: the node's sums are not 0, and nobody is known to have heard them, as after a restart."""
-        self._plain = plain  # `plain_bytes` of the run; 0: no part is running, and each message stands for itself
-        self._said = plain + 1 if anew else 0  # bytes of all frames so far
-        self._frames: deque[bytes] = deque()  # the latest ones
-        self._kept = 0  # bytes of these
-        self._reached: dict[Hashable, int] = {}  # what was said up to the last message that reached a receiver
-
-    def say(self, frame: bytes) -> Said:
-        """The frame of a new round, whoever is there to hear it."""
-        self._frames.append(frame)
-        self._said += len(frame)
-        self._kept += len(frame)
-        while len(self._frames) > 1 and self._kept > self._plain:
-            self._kept -= len(self._frames.popleft())
-        return Said(self._said, tuple(self._frames))
-
-    def frames_for(self, receiver: Hashable, resync: Callable[[], bytes], said: Said | None = None) -> list[bytes]:
-        """What goes to a receiver in this round, in this order; `resync` gives the resync frame, if it is needed.
-
-        With `said`, in that round: a slow link is behind.
-        """
-        num_bytes, kept = said or Said(self._said, tuple(self._frames))
-        last = kept[-1]
-        missed = num_bytes - len(last) - self._reached.get(receiver, 0) if self._plain else 0
-        if needs_resync(missed, len(last), self._plain):
-            return [resync()]
-        frames = [last]
-        for frame in kept[-2::-1]:
-            if missed == 0:
-                break
-            frames.append(frame)
-            missed -= len(frame)
-        return frames[::-1]
-
-    def reached(self, receiver: Hashable, said: Said | None = None) -> None:
-        """What went to this receiver in this round, or by what was `said` then, arrived."""
-        self._reached[receiver] = said.num_bytes if said else self._said
-
-    def forget(self, receiver: Hashable) -> None:
-        """This receiver knows nothing any more: it was restarted."""
-        self._reached[receiver] = -self._plain - 1  # more than all that could be told by frames
+    @classmethod
+    def nothing(cls, num_links: int) -> "Resend":
+        return cls(np.zeros(num_links, bool), np.zeros(num_links, np.int64))
 
 
-class _Heard(NamedTuple):
-    round: int
-    sums: dict[str, Tensor]  # (1, width)
+@dataclass
+class ResyncLedger:
+    """Up to where each receiver was reached by each sender's frames, in bytes: for all links of a simulation, which
+    counts what an `Endpoint` per node would send."""
 
+    sent: Tensor  # (n,): bytes of all frames of a node so far
+    reached: Tensor  # (n, n): of these, up to the last one of the sender (column) that reached the receiver (row)
+    resync_bytes: Tensor  # (n,): of the resync frame of this exchange, where one is needed
+    plain: int  # bytes of a node's sums as they are
 
-class Listener:
-    """The receiving end of a node's links: the running sums of those that it heard."""
+    @classmethod
+    def of(cls, nodes: int, plain: int, zeros: Callable[..., Tensor]) -> "ResyncLedger":
+        """Before the first exchange; `zeros` makes tensors that processes share."""
+        sent, reached, resync = (zeros(*shape, dtype=torch.int64) for shape in ((nodes,), (nodes, nodes), (nodes,)))
+        return cls(sent, reached, resync, plain)
 
-    def __init__(self, codec: Codec, resync_codec: Codec, parts: Mapping[str, PartSpec]):
-        self._codec = codec
-        self._resync_codec = resync_codec
-        self._running = [name for name, spec in parts.items() if spec.cumulative]
-        self._heard: dict[int, _Heard] = {}
+    def saved(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps."""
+        return {"told.said": self.sent, "told.reached": self.reached}  # named as in the first checkpoints
 
-    def sums(self, sender: int) -> dict[str, Tensor]:
-        """The running sums of a sender, as far as it was heard; {} if it never was."""
-        return self._heard[sender].sums if sender in self._heard else {}
+    def missed(self, senders: Integers, receivers: Integers) -> Integers:
+        """Bytes of the frames that each receiver missed before this exchange."""
+        missed: Integers = (self.sent[senders] - self.reached[receivers, senders]).numpy()
+        return missed
 
-    def start_at(self, sender: int, round: int, sums: dict[str, Tensor]) -> None:
-        """Forget everyone, and take these for the sums of one sender by the end of a round."""
-        self._heard = {sender: _Heard(round, sums)} if sums else {}
+    def need_resync(self, senders: Integers, receivers: Integers, frame_bytes: Integers) -> Marks:
+        """Which messages are resync frames; (n,) bytes of the nodes' frames are given."""
+        needed: Marks = needs_resync(self.missed(senders, receivers), frame_bytes[senders], self.plain)
+        return needed
 
-    def take(self, frames: Sequence[bytes]) -> tuple[int, int, Message]:
-        """Sender and round of the last of these frames, and its message, in which running parts are sums.
+    def resend(self, senders: Integers, receivers: Integers, frame_bytes: Integers) -> Resend:
+        """What is resent in an exchange."""
+        is_resync = self.need_resync(senders, receivers, frame_bytes)
+        missed = self.missed(senders, receivers)
+        return Resend(is_resync, np.where(is_resync, self.resync_bytes.numpy()[senders], missed))
 
-        WireError if a frame is not one of this run. A frame that was heard before is not added again.
-        """
-        for frame in frames:
-            whole = frame[SCHEMA] == self._resync_codec.schema.to_bytes(4, "little")
-            sender, round, message = (self._resync_codec if whole else self._codec).decode(frame)
-            message = self.hear(sender, round, message, whole)
-        return sender, round, message
-
-    def hear(self, sender: int, round: int, message: Message, whole: bool = False) -> Message:
-        """The message of a frame, or of a `whole` resync frame, in which running parts become sums."""
-        heard = self._heard.get(sender)
-        if self._running and (heard is None or round > heard.round):
-            before = {} if whole or heard is None else heard.sums
-            sums = {name: before.get(name, 0.0) + message[name].values for name in self._running}
-            heard = self._heard[sender] = _Heard(round, sums)
-        if heard is not None:
-            message = message | {name: Part(heard.sums[name]) for name in self._running}
-        return message
+    def record(self, frame_bytes: Integers, senders: Integers, receivers: Integers) -> None:
+        """The exchange is over: (n,) bytes that nodes sent, 0 for those that are down, and whom they reached."""
+        self.sent += torch.from_numpy(frame_bytes)
+        self.reached[receivers, senders] = self.sent[senders]

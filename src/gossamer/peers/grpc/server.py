@@ -16,6 +16,7 @@ from gossamer.peers.identity.group import Member
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.transport import Arrived
 from gossamer.wire import WireError
+from gossamer.wire.frame import Frame
 
 if TYPE_CHECKING:
     from gossamer.peers.grpc.transport import GrpcTransport
@@ -39,7 +40,7 @@ class Server:
         self,
         transport: "GrpcTransport",
         most_bytes: int,
-        check: Callable[[bytes, int, int], tuple[bytes, ...]],
+        check: Callable[[bytes, int, int], tuple[Frame, ...]],
         state: Callable[[], bytes | None],
         bind: str,
     ):

@@ -22,6 +22,7 @@ from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.logs import Log
 from gossamer.peers.transport import Arrived, Payload
+from gossamer.wire.frame import Frame
 
 HEARTBEAT_TIMEOUT_SECONDS = 2.0
 TICK_SECONDS = 0.1
@@ -57,7 +58,7 @@ class GrpcTransport:
         *,
         rounds: int,
         most_bytes: int,
-        check: Callable[[bytes, int, int], tuple[bytes, ...]],
+        check: Callable[[bytes, int, int], tuple[Frame, ...]],
         state: Callable[[], bytes | None],
         on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
         on_restart: Callable[[int], None] = lambda receiver: None,

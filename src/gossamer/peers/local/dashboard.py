@@ -16,7 +16,6 @@ from gossamer.peers.data import by_rows
 from gossamer.peers.local.local_group import LocalGroup
 from gossamer.peers.rounds import model_digest
 from gossamer.runs.report import size
-from gossamer.simulator.block_runner import network_of
 from gossamer.simulator.simulation import Simulation
 
 SECONDS_BETWEEN_TABLES = 0.5
@@ -81,7 +80,7 @@ def compare(experiment: Experiment, report: dict[str, Any]) -> dict[str, Any]:
             for line in simulation.ledger():
                 ledger[line["sender"]] += sum(line.values()) - line["round"] - line["sender"] - line["receiver"]
         digests = [model_digest(model) for model in simulation.models()]
-        if not network_of(simulation.experiment).sent(0).senders.size or not simulation.experiment.algorithm.parts:
+        if not simulation.experiment.delivery.sent(0).senders.size or not simulation.experiment.algorithm.parts:
             ledger[:] = 0
     peers = sorted(report["peers"], key=lambda peer: peer["node"])
     return {

@@ -1,0 +1,185 @@
+"""Delivery: which messages count in an exchange, and with what weight, given who is missing or late.
+
+The same rule serves a simulation, where faults are drawn from the seed for all nodes, and a peer, which sees what
+really came. What a missing message means is the algorithm's to say (`Algorithm.on_missing`):
+
+    "keep_own"    the weight of what is missing goes to the node's own message, so that an average stays an average
+    "lose_mass"   what came counts with its own weight and nothing makes up for the rest, as push-sum needs it
+
+Exchanges are counted over the whole run; with one per round, their numbers are those of the rounds.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.core import OnMissing
+from gossamer.core.rng import philox
+from gossamer.graphs.faults import Faults
+from gossamer.graphs.mixing_matrix import MixingMatrix
+from gossamer.graphs.topologies import Topology
+
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+Sent = tuple[int, int]  # a message: its sender, and the exchange in which it was sent
+
+
+class Links(NamedTuple):
+    """Messages between two nodes."""
+
+    receivers: Integers
+    senders: Integers
+    ages: Integers  # exchanges since they were sent
+    weights: NDArray[np.float64]
+
+    def where(self, mask: Marks) -> "Links":
+        return Links(self.receivers[mask], self.senders[mask], self.ages[mask], self.weights[mask])
+
+    def aged(self, age: int) -> "Links":
+        return self._replace(ages=np.full_like(self.ages, age))
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Who hears from whom in each exchange of a run."""
+
+    topology: Topology
+    nodes: int
+    seed: int
+    on_missing: OnMissing
+    faults: Faults = Faults()  # for a simulation; peers meet real ones
+    exchanges: int = 1  # per round
+
+    def mixing(self, exchange: int) -> MixingMatrix:
+        return self.topology.at(self.nodes, self.seed, exchange)
+
+    # All nodes of a simulation.
+
+    def up(self, exchange: int) -> Marks:
+        """(n,): which nodes take part."""
+        return self.faults.up(self.nodes, exchange // self.exchanges)
+
+    @cached_property
+    def depth(self) -> int:
+        """For how many exchanges a message may be on its way, the one in which it is sent included."""
+        return 1 + int(self._lateness.max(initial=0))
+
+    @cached_property
+    def _lateness(self) -> Integers:
+        """(n,): by how many exchanges each node's messages come late."""
+        return self.faults.lateness(self.nodes) * self.exchanges
+
+    def slot(self, exchange: Any, node: Any) -> Any:
+        """Where the message of a node lies among those that are kept."""
+        return exchange % self.depth * self.nodes + node
+
+    def arrivals(self, exchange: int) -> Links:
+        """What every node takes in, its own message included, sorted by receiver, sender and age."""
+        mixing = self.mixing(exchange)
+        if not self.faults.any:
+            return Links(mixing.receivers, mixing.senders, np.zeros_like(mixing.senders), mixing.weights)
+        aged = [links for age in range(self.depth) if (links := self._of_age(exchange, age)) is not None]
+        came = Links(*(np.concatenate(columns) for columns in zip(*aged, strict=True)))
+        return self._with_own(came, np.arange(self.nodes), mixing.weights[mixing.receivers == mixing.senders])
+
+    def sent(self, exchange: int) -> Links:
+        """What nodes send to others, whether it arrives or not."""
+        return self._sent(exchange)[0]
+
+    def lost(self, exchange: int) -> Links:
+        """What is sent and never arrives."""
+        links, arrives = self.deliveries(exchange)
+        return links.where(~arrives)
+
+    def deliveries(self, exchange: int) -> tuple[Links, Marks]:
+        """What is sent, and which of it arrives, be it late."""
+        links, dropped = self._sent(exchange)
+        arrival = exchange + self._lateness[links.senders]
+        return links, ~dropped & self._up_at(arrival, links.receivers)
+
+    def in_flight(self, exchange: int) -> Iterator[Links]:
+        """What was sent by the end of an exchange, will arrive, and has not yet."""
+        for age in range(min(self.depth - 1, exchange + 1)):
+            links, dropped = self._sent(exchange - age)
+            late = self._lateness[links.senders]
+            waiting = ~dropped & (late > age) & self._up_at(exchange - age + late, links.receivers)
+            yield links.where(waiting).aged(age)
+
+    # One node, given what really came.
+
+    def neighbours(self, exchange: int, node: int) -> tuple[list[int], list[int]]:
+        """To whom a node sends, and from whom it hears."""
+        mixing = self.mixing(exchange)
+        receivers, senders = mixing.receivers[mixing.senders == node], mixing.row(node)[0]
+        return receivers[receivers != node].tolist(), senders[senders != node].tolist()
+
+    def usable(self, came: Sequence[Sent], exchange: int, late: int) -> tuple[list[Sent], list[Sent]]:
+        """Which of the messages that came to use, and which came more than so many exchanges late.
+
+        Of mass nothing may be lost, so every message counts. An average takes the newest of each sender.
+        """
+        newest = dict(sorted(came))
+        used: list[Sent] = []
+        too_late: list[Sent] = []
+        for sender, sent in came:
+            counts = self.on_missing == "lose_mass" or sent == newest[sender]
+            (used if counts and exchange - sent <= late else too_late).append((sender, sent))
+        return used, too_late
+
+    def arrivals_at(self, exchange: int, node: int, came: Sequence[Sent]) -> Links:
+        """What a node takes in when these messages of others came, its own included, sorted by sender and age."""
+        mixing = self.mixing(exchange)
+        senders, weights = mixing.row(node)
+        if sorted(came) == [(sender, exchange) for sender in senders.tolist() if sender != node]:
+            return Links(np.full_like(senders, node), senders, np.zeros_like(senders), weights)
+        came = sorted(came, key=lambda message: (-message[1], message[0]))
+        of_links = [self.mixing(sent).weight(node, sender) for sender, sent in came]
+        assert None not in of_links, "a message came over no link"
+        senders_of, sent_at = (np.array([message[i] for message in came], np.int64) for i in (0, 1))
+        links = Links(np.zeros_like(senders_of), senders_of, exchange - sent_at, np.array(of_links, np.float64))
+        return self._with_own(links, np.array([node]), weights[senders == node])._replace(
+            receivers=np.full(len(came) + 1, node)
+        )
+
+    # The rule.
+
+    def _with_own(self, came: Links, nodes: Integers, own: NDArray[np.float64]) -> Links:
+        """Messages that came and each node's own, in order; receivers are places among `nodes`."""
+        weights = came.weights
+        if self.on_missing == "keep_own":
+            total = np.bincount(came.receivers, weights, minlength=len(nodes))
+            weights = weights / np.maximum(total, 1)[came.receivers]  # late ones may be more than an exchange's own
+            own = np.maximum(1 - total, 0)
+        receivers = np.append(came.receivers, np.arange(len(nodes)))
+        senders, ages = np.append(came.senders, nodes), np.append(came.ages, np.zeros_like(nodes))
+        order = np.lexsort((ages, senders, receivers))
+        return Links(receivers[order], senders[order], ages[order], np.append(weights, own)[order])
+
+    def _up_at(self, exchanges: Integers, nodes: Integers) -> Marks:
+        """Whether each node takes part in its exchange."""
+        up = np.empty(len(nodes), dtype=bool)
+        for exchange in np.unique(exchanges):
+            at = exchanges == exchange
+            up[at] = self.up(int(exchange))[nodes[at]]
+        return up
+
+    def _sent(self, exchange: int) -> tuple[Links, Marks]:
+        """The messages of an exchange between different nodes, and which of them are dropped."""
+        mixing = self.mixing(exchange)
+        draws = philox(self.seed, "drop", round=exchange).random_raw(len(mixing.senders)) * 2.0**-64
+        sent = (mixing.receivers != mixing.senders) & self.up(exchange)[mixing.senders]
+        ages = np.zeros(sent.sum(), np.int64)
+        links = Links(mixing.receivers[sent], mixing.senders[sent], ages, mixing.weights[sent])
+        return links, (draws < self.faults.drop)[sent]
+
+    def _of_age(self, exchange: int, age: int) -> Links | None:
+        if exchange < age:
+            return None
+        links, dropped = self._sent(exchange - age)
+        on_time = self._lateness[links.senders] == age
+        here = ~dropped & on_time & self.up(exchange)[links.receivers]
+        return links.where(here).aged(age)

@@ -1,0 +1,193 @@
+"""One node's ends of its links: messages to bytes and back, without input or output.
+
+Whoever carries the bytes (a simulation, a rank, a peer's transport) calls
+
+    own = endpoint.send(message, exchange)              # the node's message, as every receiver will see it
+    delivery = endpoint.bytes_for(receiver, exchange)   # for each receiver, whatever that one missed before included
+    endpoint.acknowledged(receiver, exchange)           # when it has arrived
+and at the other end
+    frames = endpoint.check(delivery, sender, exchange)     # WireError unless they are what they should be
+    message = endpoint.receive(frames).message
+
+Who missed what of a cumulative part, and what is then resent, is settled here (resync.py says how). `bytes_for`,
+`acknowledged`, `forget` and `check` may be called from other threads than `send` and `receive`.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.core import Message, Part, PartSpec
+from gossamer.wire.codec import Codec
+from gossamer.wire.frame import HEADER, OVERHEAD, Frame, WireError, check_frame
+from gossamer.wire.resync import needs_resync, plain_bytes, resync_parts
+
+REMEMBERED = 64  # exchanges that a slow link may be behind and still be served
+
+
+class Received(NamedTuple):
+    """The message of a delivery, in which cumulative parts are sums."""
+
+    sender: int
+    exchange: int
+    message: Message
+
+
+class _Outgoing(NamedTuple):
+    """What a node had sent by the end of an exchange."""
+
+    num_bytes: int  # of all frames so far
+    frames: tuple[bytes, ...]  # the latest ones
+    resync: Message  # what a resync frame would hold
+
+
+class _Replica(NamedTuple):
+    """What is known of a sender's cumulative parts."""
+
+    exchange: int  # the last one that was heard
+    sums: dict[str, Tensor]  # (1, width)
+
+
+class Endpoint:
+    """A node's ends of its links, in a run whose messages have these parts."""
+
+    def __init__(self, node: int, parts: Mapping[str, PartSpec], num_parameters: int, seed: int, run_id: int = 0):
+        self.node = node
+        self._parts = parts
+        self._codec = Codec(parts, num_parameters, seed, run_id)
+        self._resync_codec = Codec(resync_parts(parts), num_parameters, seed, run_id)
+        self._plain = plain_bytes(parts, num_parameters)
+        self._widths = {name: num_parameters if s.width is None else s.width for name, s in parts.items()}
+        self._cumulative = [name for name, spec in parts.items() if spec.cumulative]
+        self._lock = threading.Lock()
+        self.restart(0, {name: self._zeros(name) for name in self._cumulative})
+        self._sent_bytes = 0  # everyone knows that the first sums are 0
+
+    def restart(self, exchange: int, sums: Mapping[str, Tensor]) -> None:
+        """Go on from these cumulative sums of the node, before this exchange. What others have heard of them is not
+        known, and what they said is forgotten: everyone is told anew."""
+        with self._lock:
+            self._sent_bytes = self._plain + 1  # of all frames so far: more than could be told by frames
+            self._frames: deque[bytes] = deque()  # the latest ones
+            self._outgoing: dict[int, _Outgoing] = {}  # by exchange
+            self._reached: dict[int, int] = {}  # bytes sent up to the last message that reached a receiver
+        self._replicas = {self.node: _Replica(exchange - 1, dict(sums))}
+
+    @property
+    def own_sums(self) -> dict[str, Tensor]:
+        """The sums of the node's own cumulative parts so far."""
+        return self._replicas[self.node].sums
+
+    @property
+    def max_bytes(self) -> int:
+        """No delivery is longer: a frame, and those missed before it if they are shorter than the sums."""
+        return max(self._codec.max_bytes, self._resync_codec.max_bytes) + self._plain
+
+    # The sending end.
+
+    def send(self, message: Message, exchange: int) -> Message:
+        """Take the node's message of an exchange; what the node itself finds in its inbox, as its receivers do."""
+        frame = self._codec.encode(message, self.node, exchange)
+        own = self._add_up(self.node, exchange, self._as_received(message))
+        resync = {name: own[name] if spec.cumulative else message[name] for name, spec in self._parts.items()}
+        with self._lock:
+            self._sent_bytes += len(frame)
+            self._frames.append(frame)
+            while len(self._frames) > 1 and sum(map(len, self._frames)) > self._plain:
+                self._frames.popleft()
+            self._outgoing[exchange] = _Outgoing(self._sent_bytes, tuple(self._frames), resync)
+            self._outgoing.pop(exchange - REMEMBERED, None)
+        return own
+
+    def bytes_for(self, receiver: int, exchange: int) -> bytes:
+        """What goes to a receiver in an exchange: its frame, behind those that the receiver missed, or a resync."""
+        with self._lock:
+            num_bytes, frames, resync = self._outgoing[exchange]
+            missed = num_bytes - len(frames[-1]) - self._reached.get(receiver, 0) if self._plain else 0
+        if needs_resync(missed, len(frames[-1]), self._plain):
+            return self._resync_codec.encode(resync, self.node, exchange)
+        first = len(frames) - 1
+        while missed > 0:
+            first -= 1
+            missed -= len(frames[first])
+        return b"".join(frames[first:]) if first < len(frames) - 1 else frames[-1]
+
+    def acknowledged(self, receiver: int, exchange: int) -> None:
+        """What went to this receiver in this exchange has arrived."""
+        with self._lock:
+            if exchange in self._outgoing:
+                self._reached[receiver] = self._outgoing[exchange].num_bytes
+
+    def forget(self, receiver: int) -> None:
+        """This receiver knows nothing any more: it was restarted."""
+        with self._lock:
+            self._reached[receiver] = -self._plain - 1  # more than could be told by frames
+
+    # The receiving end.
+
+    def check(self, delivery: bytes, sender: int, exchange: int) -> tuple[Frame, ...]:
+        """The frames of a delivery; WireError unless they are whole, of this run and this sender, the last of the
+        exchange."""
+        frames: list[Frame] = []
+        at = 0
+        while at < len(delivery):
+            if len(delivery) - at < OVERHEAD:
+                raise WireError(f"{len(delivery) - at} bytes are left over behind the last frame.")
+            *_, length = HEADER.unpack_from(delivery, at)
+            content = delivery[at : at + OVERHEAD + length]  # a delivery of one frame is not copied
+            frame = check_frame(content, self._codec.run_id, {self._codec.schema, self._resync_codec.schema})
+            if frame.sender != sender:
+                raise WireError(f"The frame says that node {frame.sender} sent it, and node {sender} did.")
+            frames.append(frame)
+            at += len(content)
+        exchanges = [frame.round for frame in frames]
+        if not frames or exchanges[-1] != exchange or sorted(set(exchanges)) != exchanges:
+            raise WireError(f"A delivery of round {exchange} holds frames of rounds {exchanges}.")
+        return tuple(frames)
+
+    def receive(self, frames: Sequence[Frame]) -> Received:
+        """The message of checked frames; WireError if their content is not one. What was heard is not added again."""
+        for frame in frames:
+            is_resync = frame.schema == self._resync_codec.schema
+            message = (self._resync_codec if is_resync else self._codec).decode_checked(frame)
+            for name, part in message.items():
+                if not all_finite(part.values):
+                    raise WireError(f"The values of part {name} are not all finite.")
+            message = self._add_up(frame.sender, frame.round, message, is_resync)
+        return Received(frame.sender, frame.round, message)
+
+    def _add_up(self, sender: int, exchange: int, message: Message, is_resync: bool = False) -> Message:
+        """The message of a frame, in which cumulative parts become sums."""
+        if not self._cumulative:
+            return message
+        known = self._replicas.get(sender)
+        if known is None or exchange > known.exchange:
+            before = {} if is_resync or known is None else known.sums
+            sums = {name: before.get(name, 0.0) + message[name].values for name in self._cumulative}
+            known = self._replicas[sender] = _Replica(exchange, sums)
+        return message | {name: Part(known.sums[name]) for name in self._cumulative}
+
+    def _as_received(self, message: Message) -> Message:
+        """What decoding its frame would give: where everything is sent of a sparse part, all of it is marked."""
+        received: Message = {}
+        for name, spec in self._parts.items():
+            values, sent, quantized = message[name]
+            if spec.same_indices_as is not None:
+                sent = received[spec.same_indices_as].sent
+            elif sent is None and spec.sparse:
+                sent = torch.ones(values.shape, dtype=torch.bool)
+            received[name] = Part(values, sent, quantized)
+        return received
+
+    def _zeros(self, name: str) -> Tensor:
+        dtype = torch.float64 if self._parts[name].values == "float64" else torch.float32
+        return torch.zeros(1, self._widths[name], dtype=dtype)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Are there no infinities, and nothing that is no number? Both survive in the least or the largest."""
+    return bool(torch.isfinite(torch.stack(torch.aminmax(values))).all())

@@ -1,0 +1,114 @@
+"""One node's ends of its links: what is resent to whom, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gossamer.compressors import NoCompression
+from gossamer.core import Message, Part, PartSpec, sparse_part
+from gossamer.wire import Codec, Endpoint, WireError
+from gossamer.wire.resync import needs_resync, plain_bytes, resync_parts
+
+PARTS = {"q": PartSpec(width=100, sparse=True, cumulative=True), "u": PartSpec(width=1)}
+
+
+def message(t: int, num_sent: int) -> Message:
+    sent = torch.arange(100)[None] < num_sent
+    return {"q": sparse_part(torch.full((1, 100), t + 1.0), sent), "u": Part(torch.full((1, 1), float(t)))}
+
+
+def ends(parts: dict[str, PartSpec] = PARTS, width: int = 100) -> tuple[Endpoint, Endpoint]:
+    return Endpoint(7, parts, width, 0), Endpoint(8, parts, width, 0)
+
+
+@pytest.mark.parametrize(("num_sent", "num_frames"), [(5, 4), (60, 1)])
+def test_who_missed_frames_gets_them_again_or_the_sums_whichever_is_shorter(num_sent: int, num_frames: int) -> None:
+    sender, receiver = ends()
+    sums = torch.zeros(1, 100)
+    for t in range(5):
+        sums += message(t, num_sent)["q"].values
+        own = sender.send(message(t, num_sent), t)
+        assert torch.equal(own["q"].values, sums)
+        if t in (0, 4):  # what went in the exchanges between was lost
+            frames = receiver.check(sender.bytes_for(8, t), 7, t)
+            assert len(frames) == (1 if t == 0 else num_frames)
+            received = receiver.receive(frames)
+            sender.acknowledged(8, t)
+            assert (received.sender, received.exchange) == (7, t)
+            assert torch.equal(received.message["q"].values, sums)
+            assert received.message["u"].values.item() == t
+    assert torch.equal(receiver.receive(frames).message["q"].values, sums)  # twice is as good as once
+
+
+def test_a_slow_link_gets_what_it_should_have_had_in_its_exchange() -> None:
+    sender, receiver = ends()
+    for t in range(3):
+        sender.send(message(t, 5), t)
+    first = receiver.receive(receiver.check(sender.bytes_for(8, 0), 7, 0))
+    assert torch.equal(first.message["q"].values, message(0, 5)["q"].values)
+    sender.acknowledged(8, 0)
+    assert len(receiver.check(sender.bytes_for(8, 2), 7, 2)) == 2
+
+
+def test_a_receiver_that_was_restarted_gets_the_sums() -> None:
+    sender, receiver = ends()
+    for t in range(2):
+        own = sender.send(message(t, 5), t)
+        sender.acknowledged(8, t)
+    sender.forget(8)
+    (frame,) = receiver.check(sender.bytes_for(8, 1), 7, 1)
+    assert torch.equal(receiver.receive([frame]).message["q"].values, own["q"].values)
+
+
+def test_a_sender_that_goes_on_from_saved_sums_tells_everyone_anew() -> None:
+    sender, receiver = ends()
+    saved = {"q": torch.full((1, 100), 3.0)}
+    sender.restart(5, saved)
+    own = sender.send(message(5, 5), 5)
+    assert torch.equal(own["q"].values, saved["q"] + message(5, 5)["q"].values)
+    (frame,) = receiver.check(sender.bytes_for(8, 5), 7, 5)
+    assert torch.equal(receiver.receive([frame]).message["q"].values, own["q"].values)
+
+
+def test_a_sender_keeps_no_more_frames_than_fill_the_room_of_its_sums() -> None:
+    sender, _ = ends()
+    for t in range(50):
+        sender.send(message(t, 10), t)
+        assert len(sender._frames) >= 1
+        assert sum(map(len, sender._frames)) <= plain_bytes(PARTS, 100) == 400
+
+
+def test_the_rule_is_the_same_for_numbers_and_arrays() -> None:
+    missed = torch.tensor([0, 0, 50, 90, 91])
+    frame = torch.tensor([10, 500, 10, 10, 10])
+    expected = [False, False, False, False, True]
+    assert needs_resync(missed, frame, 100).tolist() == expected
+    assert [needs_resync(m, f, 100) for m, f in zip(missed.tolist(), frame.tolist(), strict=True)] == expected
+
+
+def test_a_resync_frame_is_never_taken_for_another() -> None:
+    parts = {"q": replace(NoCompression().spec, cumulative=True)}  # whose frames are dense float32 as well
+    frame = Codec(resync_parts(parts), 8, 0).encode({"q": Part(torch.ones(1, 8))}, 7, 0)
+    with pytest.raises(WireError, match="parts are not those of this algorithm"):
+        Codec(parts, 8, 0).decode(frame)
+    _, receiver = ends(parts, 8)
+    assert torch.equal(receiver.receive(receiver.check(frame, 7, 0)).message["q"].values, torch.ones(1, 8))
+
+
+@pytest.mark.parametrize("content", [b"", b"Gm", bytes(60)])
+def test_what_is_no_frame_is_refused(content: bytes) -> None:
+    with pytest.raises(WireError):
+        ends()[1].check(content, 7, 0)
+
+
+def test_values_that_are_not_finite_are_refused() -> None:
+    sender, receiver = ends({"x": PartSpec()}, 8)
+    sender.send({"x": Part(torch.tensor([[1.0] * 7 + [float("nan")]]))}, 0)
+    with pytest.raises(WireError, match="part x are not all finite"):
+        receiver.receive(receiver.check(sender.bytes_for(8, 0), 7, 0))
+
+
+def test_the_indices_of_a_cumulative_part_cannot_be_shared() -> None:
+    with pytest.raises(ValueError, match="part 'w' has the indices of 'q', which is cumulative"):
+        resync_parts(PARTS | {"w": PartSpec(width=100, same_indices_as="q")})
