@@ -98,7 +98,7 @@ def new() -> Iterable[tuple[str, Experiment]]:
     algorithms: dict[str, Algorithm] = {
         "jwins-quantized, 8 bits": QuantizedJwins(8),
         "jwins-quantized, 4 bits": QuantizedJwins(4),
-        "from-start of deep-squeeze, signs, rate 0.3": RelativeToInit(DeepSqueeze(signs, 0.3, Wavelet())),
+        "relative-to-init of deep-squeeze, signs, rate 0.3": RelativeToInit(DeepSqueeze(signs, 0.3, Wavelet())),
     }
     return ((name, replace(SIXTEEN, algorithm=algorithm)) for name, algorithm in algorithms.items())
 
