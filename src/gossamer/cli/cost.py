@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.cli.options import json_option
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from torch import Tensor, nn
@@ -38,7 +40,7 @@ COMPARED = ["dpsgd", "random-sampling", "jwins", "choco", "deep-squeeze", "deep-
 @click.option("--outputs", type=click.IntRange(min=1), help="Classes; by default those of the model's own data set.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the model: norm=group.")
 @click.option("--algorithm", "algorithms", multiple=True, help="Whose messages to measure; may be given several times.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@json_option
 def cost(
     model: str,
     batch: int,

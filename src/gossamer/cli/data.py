@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from gossamer.cli.options import json_option
+
 
 @click.group()
 def data() -> None:
@@ -17,7 +19,7 @@ def data() -> None:
 
 @data.command()
 @click.argument("directory", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@json_option
 def check(directory: str | None, as_json: bool) -> None:
     """Say which data sets are in DIRECTORY (by default what GOSSAMER_DATA names), and read them once.
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import click
 
-from gossamer.cli.experiments import document, unused
+from gossamer.cli.options import PATH, experiment_of, experiment_options, json_option, unused
 from gossamer.peers.config import CERTIFICATE_DAYS, METRICS, PeerConfig, Timeouts
-
-PATH = click.Path(path_type=Path)
 
 
 def timing_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -105,10 +103,9 @@ def peer(
 ) -> None:
     """Be one peer of a group that runs EXPERIMENT, a TOML file or a recipe, over the network."""
     _need_the_extra()
-    from gossamer.experiments import toml
     from gossamer.peers.peer import run_process
 
-    chosen = toml.read(document(experiment))
+    chosen = experiment_of(experiment)
     out = out or Path("runs") / f"{chosen.name}-{me}"
     shown = None if metrics == "off" else metrics
     config = PeerConfig(
@@ -120,17 +117,15 @@ def peer(
 @click.command()
 @click.argument("number", type=click.IntRange(min=2))
 @click.argument("experiment", default="jwins-digits")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting of the experiment.")
-@click.option("--rounds", type=int, help="Short for --set rounds=N.")
-@click.option("--seed", type=int, help="Short for --set seed=N.")
+@experiment_options
 @click.option("--out", type=PATH, help="A new directory for all peers; by default under runs/.")
 @click.option("--verify", is_flag=True, help="Run the simulator too, and compare models and bytes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@json_option
 @timing_options
 def up(
     number: int,
     experiment: str,
-    changes: tuple[str, ...],
+    settings: tuple[str, ...],
     rounds: int | None,
     seed: int | None,
     out: Path | None,
@@ -143,17 +138,10 @@ def up(
     """Start NUMBER peers on this machine, with keys of their own, and watch them train EXPERIMENT, file or recipe."""
     _need_the_extra()
     from gossamer.cli.console import console
-    from gossamer.experiments import toml
     from gossamer.peers.local.dashboard import watch
     from gossamer.peers.local.local_group import LocalGroup
 
-    described = document(experiment) | {"nodes": number}
-    for key, value in (("rounds", rounds), ("seed", seed)):
-        if value is not None:
-            described[key] = value
-    for change in changes:
-        toml.change(described, change)
-    chosen = toml.read(described)
+    chosen = experiment_of(experiment, settings, rounds=rounds, seed=seed, nodes=number)
     options: dict[str, Any] = {
         "checkpoint_every": checkpoint_every,
         "round_seconds": round_seconds,

@@ -1,6 +1,7 @@
 """Experiments as TOML documents, in and out. Every mistake is one sentence that names the key and what would work."""
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import isfinite
@@ -137,9 +138,7 @@ def read_named(hint: type, value: Any, path: str) -> Any:
         raise ExperimentError(f"{path}: a name is needed, one of {', '.join(table)}")
     name = _today(given["name"])
     if name not in table:
-        raise UnknownNameError(
-            f"{path}.name: there is no {name!r}{_guess(name, table)}; take one of {', '.join(table)}"
-        )
+        raise UnknownNameError(f"{path}.name: there is no {name!r}{guess(name, table)}; take one of {', '.join(table)}")
     rest = {key: item for key, item in given.items() if key != "name"}
     return _read_table(table[name], rest, path, repr(name))
 
@@ -154,7 +153,7 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
     for key in value:
         if key not in known:
             takes = f"{what} takes {', '.join(known)}" if known else f"{what} takes none"
-            raise ExperimentError(f"{dot}{key}: there is no such key{_guess(key, known)}; {takes}")
+            raise ExperimentError(f"{dot}{key}: there is no such key{guess(key, known)}; {takes}")
     for key, f in known.items():
         if key not in value and f.default is MISSING and f.default_factory is MISSING:
             raise ExperimentError(f"{dot}{key}: {what} needs it; it must be {words(hints[key])}")
@@ -178,7 +177,8 @@ def _is_retired(path: str, value: Any) -> bool:
     return True
 
 
-def _guess(word: str, known: Any) -> str:
+def guess(word: str, known: Iterable[str]) -> str:
+    """(did you mean ...?), if a known word is close."""
     close = get_close_matches(word, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 

@@ -74,7 +74,10 @@ def _check(holds: bool, field: str, must: str, given: object) -> None:
 
 def _check_degree(field: str, degree: int, nodes: int) -> None:
     if nodes <= degree:
-        raise ValueError(f"{field} {degree} needs at least {degree + 1} nodes, {nodes} were given")
+        raise ValueError(
+            f"{field} {degree} needs at least {degree + 1} nodes, {nodes} were given; "
+            "take more nodes, or another topology such as ring or fully-connected"
+        )
 
 
 @dataclass(frozen=True)

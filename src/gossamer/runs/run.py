@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
+import torch
 from torch import Tensor, nn
 
 from gossamer.core import Task
@@ -92,14 +93,12 @@ class Run:
         Its buffers, such as the running statistics of batch normalization, are those of the node, or their mean. It
         takes what the task gives its model: `task.prepare(inputs)`, where there is such a thing.
         """
-        task = self._known_experiment().load_task()
+        task = self._task()
         if not isinstance(task, Supervised):
             raise ExperimentError(f"task: {self.document['task']['name']} has no module; Run.models has its models")
         found = self._weights(task)
         if found is None:
-            raise ExperimentError(
-                f"{self.document['name']} has no weights yet; a run saves some at its end at the latest"
-            )
+            raise ExperimentError(f"{self.document['name']} has no weights yet: it ended before its first checkpoint")
         return task.module_with(*found.of(node))
 
     def state_dict(self, node: Node = "mean") -> dict[str, Tensor]:
@@ -109,9 +108,12 @@ class Run:
     def _weights(self, task: Task | None = None) -> Weights | None:
         """Those of the end of the run, or else of the last checkpoint."""
         if self.weights is None and self.directory is not None and (self.directory / checkpoint.NAME).exists():
-            experiment = self._known_experiment()
-            self.weights = weights.load(self.directory, experiment, task or experiment.load_task())
+            self.weights = weights.load(self.directory, self._known_experiment(), task or self._task())
         return self.weights
+
+    def _task(self) -> Task:
+        with torch.inference_mode(False), torch.enable_grad():  # it tries its model out on a few samples
+            return self._known_experiment().load_task()
 
     def _known_experiment(self) -> Experiment:
         if self.experiment is None:

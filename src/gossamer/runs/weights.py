@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from gossamer.core import Task
@@ -85,8 +84,4 @@ def write(path: Path, name: str, task: Task, weights: Weights, node: Node) -> No
     tensors = task.module_with(model, buffers).state_dict() if isinstance(task, Supervised) else {"model": model}
     separate = {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}  # some may share memory
     about = {"experiment": name, "round": str(weights.round), "node": str(node), "metric": task.metric}
-    with files.replacing(path) as partial:
-        try:
-            save_file(separate, partial, metadata=about)
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(None, str(error), str(path)) from error
+    files.replace(path, save(separate, metadata=about))

@@ -1,0 +1,85 @@
+"""What several commands have in common: options, and which experiment is meant."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gossamer.experiments.experiment import Experiment
+
+PATH = click.Path(path_type=Path)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one per core.")
+scratch_option = click.option("--scratch", type=PATH, help="Keep models in files of this directory, not in memory.")
+checkpoint_option = click.option(
+    "--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds."
+)
+data_option = click.option("--data", help="The directory with data sets; by default what GOSSAMER_DATA names.")
+
+
+def look_for_data_in(directory: str | None) -> None:
+    if directory is not None:
+        os.environ["GOSSAMER_DATA"] = directory  # where the tasks look; see gossamer.data.sources
+
+
+def experiment_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """EXPERIMENT's changes: the command gets `settings`, `rounds` and `seed`, for `experiment_of`."""
+    for option in (
+        click.option("--seed", type=int, help="Short for --set seed=N."),
+        click.option("--rounds", type=int, help="Short for --set rounds=N."),
+        click.option(
+            "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting: algorithm.budget=0.2."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def experiment_of(name: str, settings: tuple[str, ...] = (), **changes: int | None) -> "Experiment":
+    """The experiment in a TOML file, or the recipe of this name, with what an option changes."""
+    from gossamer.experiments import toml
+
+    described = document(name) | {key: value for key, value in changes.items() if value is not None}
+    for setting in settings:
+        toml.change(described, setting)
+    return toml.read(described)
+
+
+def document(experiment: str) -> dict[str, Any]:
+    """The document of a TOML file or of the recipe of this name."""
+    from gossamer.experiments import toml
+    from gossamer.experiments.experiment import Experiment, ExperimentError
+    from gossamer.experiments.recipes import RECIPES
+
+    if experiment in RECIPES:
+        return toml.write(RECIPES[experiment]())
+    if os.path.isfile(experiment):
+        return toml.write(Experiment()) | toml.load(Path(experiment))  # so that --set finds the default sections
+    guess = toml.guess(experiment, RECIPES)
+    raise ExperimentError(f"{experiment} is neither a file nor a recipe{guess}; the recipes are {', '.join(RECIPES)}")
+
+
+def unused(path: Path) -> Path:
+    """This path, or one with a number behind it that nothing has yet."""
+    number, free = 1, path
+    while os.path.exists(free):
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
+class Mistake(click.ClickException):
+    """A user's mistake, told without the usage that click adds."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        say(self.message)
+
+
+def say(sentence: str) -> None:
+    click.echo(f"gossamer: {sentence}", err=True)
