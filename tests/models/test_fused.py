@@ -1,4 +1,4 @@
-"""Quicker layers compute what the plain ones do, but for the last bits, and the same in any number of processes."""
+"""Fused layers compute what the plain ones do, but for the last bits, and the same in any number of processes."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def images(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(5)).to(dtype)
 
 
-def slopes_of(module: nn.Module, x: Tensor) -> list[Tensor]:
+def output_and_gradients(module: nn.Module, x: Tensor) -> list[Tensor]:
     x = x.clone().requires_grad_()
     out = module(x)
     weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
@@ -61,7 +61,7 @@ def test_the_gradients_of_convolution_norm_and_pooling_in_one_are_right(bias: bo
     assert torch.autograd.gradcheck(run, (given, *(2 * p.detach().requires_grad_() for p in parameters)))
 
 
-def test_the_gradients_of_the_quick_evonorm_are_right() -> None:
+def test_the_gradients_of_the_fused_evonorm_are_right() -> None:
     layer = to_fast(EvoNormS0(4))
     assert isinstance(layer, FastEvoNormS0)
     given = [images(2, 4, 3, 3, dtype=torch.float64), *images(3, 4, dtype=torch.float64)]
@@ -70,10 +70,12 @@ def test_the_gradients_of_the_quick_evonorm_are_right() -> None:
 
 @pytest.mark.parametrize("relu_first", [True, False])
 @pytest.mark.parametrize("shape", [(5, 3, 12, 8), (2, 3, 7, 8)], ids=["even sides", "an odd side"])
-def test_quick_layers_do_what_the_plain_ones_do(relu_first: bool, shape: tuple[int, ...]) -> None:
+def test_fused_layers_do_what_the_plain_ones_do(relu_first: bool, shape: tuple[int, ...]) -> None:
     plain = scrambled(nn.Sequential(*group(relu_first=relu_first), EvoNormS0(4)))
-    for quick, slow in zip(slopes_of(to_fast(plain), images(*shape)), slopes_of(plain, images(*shape)), strict=True):
-        torch.testing.assert_close(quick, slow, rtol=1e-4, atol=1e-4)
+    for fused, plain_one in zip(
+        output_and_gradients(to_fast(plain), images(*shape)), output_and_gradients(plain, images(*shape)), strict=True
+    ):
+        torch.testing.assert_close(fused, plain_one, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +101,10 @@ def test_a_fast_model_has_the_same_start_and_nearly_the_same_gradients(model: ob
     x = plain.initial_model(0)[None]
     assert torch.equal(x, fast.initial_model(0)[None])
     samples = [np.arange(8)]
-    (loss, slopes), (quick_loss, quick_slopes) = plain.gradient(x, samples, [0]), fast.gradient(x, samples, [0])
-    assert not torch.equal(slopes, quick_slopes)
-    torch.testing.assert_close(quick_loss, loss, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(quick_slopes, slopes, rtol=1e-3, atol=1e-5 * slopes.abs().max().item())
+    (loss, gradient), (fused_loss, fused_gradient) = plain.gradient(x, samples, [0]), fast.gradient(x, samples, [0])
+    assert not torch.equal(gradient, fused_gradient)
+    torch.testing.assert_close(fused_loss, loss, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(fused_gradient, gradient, rtol=1e-3, atol=1e-5 * gradient.abs().max().item())
     test = np.arange(100)
     assert fast.evaluate(x[0], test)[0] == pytest.approx(plain.evaluate(x[0], test)[0], rel=1e-5)
 
@@ -130,8 +132,8 @@ def test_a_chain_by_hand_has_the_gradients_that_autograd_finds(bias: bool) -> No
         found = chain.gradient(model, x, loss, by_hand)
         value = of(module(x), targets)
         torch.testing.assert_close(found, value.detach())
-        slopes = torch.cat([slope.flatten() for slope in torch.autograd.grad(value, parameters)])
-        torch.testing.assert_close(by_hand, slopes, rtol=1e-5, atol=1e-6)
+        gradient = torch.cat([each.flatten() for each in torch.autograd.grad(value, parameters)])
+        torch.testing.assert_close(by_hand, gradient, rtol=1e-5, atol=1e-6)
     assert chain.gradient(model, images(6, 3, 5, 4), loss, by_hand) is None
 
 
@@ -145,8 +147,8 @@ def test_a_dense_layer_and_cross_entropy_in_one_have_the_gradients_that_autograd
     found = chain.gradient(model, x, None, by_hand, targets)
     value = nn.functional.cross_entropy(module(x), targets)
     assert found == pytest.approx(value.item(), rel=1e-5)
-    slopes = torch.cat([slope.flatten() for slope in torch.autograd.grad(value, parameters)])
-    torch.testing.assert_close(by_hand, slopes, rtol=1e-5, atol=1e-6)
+    gradient = torch.cat([each.flatten() for each in torch.autograd.grad(value, parameters)])
+    torch.testing.assert_close(by_hand, gradient, rtol=1e-5, atol=1e-6)
     for wrong in (-1, 5):
         with pytest.raises(IndexError, match="a target is not one of the classes"):
             chain.gradient(model, x, None, by_hand, torch.full((6,), wrong))

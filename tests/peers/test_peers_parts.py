@@ -16,7 +16,7 @@ import torch
 from gossamer.algorithms import Choco, Dpsgd, Jwins, RelativeToInit, SparsePush
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm, Part
-from gossamer.data import Quadratic, Supervised
+from gossamer.data import Cifar10, Quadratic, Supervised
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import DirectedRandom, RandomRegular
@@ -260,6 +260,8 @@ def test_a_group_is_read_as_it_was_written_and_runs_are_told_apart(tmp_path: Pat
     assert same != group.run_id(group.Group("two", {}), experiment)
     assert same != group.run_id(read, replace(experiment, seed=1))
     assert same != group.run_id(read, replace(experiment, algorithm=Jwins(budget=0.2)))
+    here, there = (replace(experiment, task=Cifar10(root=root)) for root in ("/here", "/there"))
+    assert group.run_id(read, here) == group.run_id(read, there)  # where a peer's files are is its own affair
 
 
 # What is kept.
