@@ -37,7 +37,7 @@ ROUNDS_REMEMBERED = 64  # of push-sum weight that is on its way
 class Waits:
     """How long rounds have waited for messages."""
 
-    settings: Timeouts
+    timeouts: Timeouts
 
     def __post_init__(self) -> None:
         self._last: deque[float] = deque(maxlen=20)
@@ -48,8 +48,8 @@ class Waits:
 
     @property
     def deadline_seconds(self) -> float:
-        most = self.settings.deadline_seconds
-        if not self.settings.adaptive or len(self._last) < self._last.maxlen:  # type: ignore[operator]
+        most = self.timeouts.deadline_seconds
+        if not self.timeouts.adaptive or len(self._last) < self._last.maxlen:  # type: ignore[operator]
             return most
         return min(most, max(LEAST_SECONDS, PATIENCE * max(self._last)))
 
@@ -62,14 +62,14 @@ class Node:
         inputs: PeerData,
         me: int,
         run_id: int,
-        settings: Timeouts,
+        timeouts: Timeouts,
         counters: Counters,
         log: Log,
         noise: Noise = secret,
     ):
         """`noise` is for privacy: from the seed, anyone could draw it too, and take it away."""
         self.experiment, self.task, samples = inputs
-        self.me, self.settings, self.counters, self.log = me, settings, counters, log
+        self.me, self.timeouts, self.counters, self.log = me, timeouts, counters, log
         self.round = 0  # rounds that are complete
         x0 = self.task.initial_model(self.experiment.seed)[None]
         self.block = Block(self.experiment, self.task, [me], [samples], x0, noise)
@@ -79,8 +79,8 @@ class Node:
         self.most_bytes = max(self.endpoint.max_bytes, self.state_transfer.max_bytes)
         algorithm = self.experiment.algorithm
         self.reliable = "reliable" in algorithm.requires
-        self.late_rounds = 0 if self.reliable or algorithm.final_rounds else settings.late_rounds
-        self.waits = Waits(settings)
+        self.late_rounds = 0 if self.reliable or algorithm.final_rounds else timeouts.late_rounds
+        self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
         self._shared = 0, self.tensors()
@@ -110,7 +110,7 @@ class Node:
             self.counters.add(mass_lost=mass * (self.delivery.mixing(round).weight(receiver, self.me) or 0.0))
 
     def restarted(self, receiver: int) -> None:
-        """It does not know what it was told before."""
+        """It has forgotten what it was sent before."""
         self.endpoint.forget(receiver)
 
     # Rounds.
@@ -206,14 +206,14 @@ class Node:
         transport.begin(self.round)
         transport.watch(others)
         begun = time.monotonic()
-        until = begun + self.settings.start_seconds
+        until = begun + self.timeouts.start_seconds
         while time.monotonic() < until and not leaving():
             if all(transport.answered(node) for node in others):
                 break
             if any(transport.is_running(node) for node in others):
                 if any((transport.round_of(node) or 0) > self.round + 1 for node in others):
                     break
-                until = min(until, begun + self.settings.dead_seconds)
+                until = min(until, begun + self.timeouts.dead_seconds)
             else:
                 begun = time.monotonic()
             time.sleep(0.05)
@@ -224,7 +224,7 @@ class Node:
     def catch_up(self, transport: Transport) -> None:
         """Take a neighbour's state, and its round, if the others are far ahead: this peer was away."""
         rounds = self._rounds_of_neighbours(transport)
-        ahead = {node: number for node, number in rounds.items() if number - self.round > self.settings.away_rounds}
+        ahead = {node: number for node, number in rounds.items() if number - self.round > self.timeouts.away_rounds}
         for node in sorted(ahead, key=lambda node: (-ahead[node], node)):
             if self.reliable:
                 raise NodeError(
@@ -259,7 +259,7 @@ class Node:
         """Stay until the neighbours are done too: they may still need this one."""
         transport.begin(self.round)
         near = {node for each in self.neighbours(max(0, self.round - 1)) for node in each}
-        until = time.monotonic() + self.settings.deadline_seconds
+        until = time.monotonic() + self.timeouts.deadline_seconds
         while time.monotonic() < until and not leaving():
             if all(not transport.alive(n) or (transport.round_of(n) or 0) >= self.experiment.rounds for n in near):
                 return
@@ -268,14 +268,14 @@ class Node:
     # What is kept.
 
     def tensors(self) -> dict[str, Tensor]:
-        """A copy of the node's whole state, without what it knows of others: they can tell it again. Transports read it
+        """A copy of the node's state, without what it knows of others: they can send it again. Transports read it
         while the next steps are taken, some of them in place."""
         sums = {SUMS + name: tensor for name, tensor in self.endpoint.own_sums.items()}
         state = {name: tensor.clone() for name, tensor in tensors_of(self.block.state)}
         return {**state, "buffers": self.block.buffers.clone(), **sums}
 
     def restore(self, tensors: dict[str, Tensor], round: int) -> None:
-        """Go on from a state by the end of so many rounds; whatever it was told before, everyone is told anew."""
+        """Go on from a state by the end of so many rounds; whatever others had of it, they are sent the sums again."""
         self.block.state = map_tensors(self.block.state, lambda name, _: tensors[name])
         self.block.buffers = tensors["buffers"].clone()
         sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}

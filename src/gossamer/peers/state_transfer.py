@@ -1,4 +1,4 @@
-"""A node's whole state as one frame: what a peer that was away takes from a neighbour.
+"""A node's state as one frame: what a peer that was away takes from a neighbour.
 
 Not the model alone, because a model is not enough for every algorithm: push-sum weights, replicas and what they are
 counted from must fit together. All of it travels densely, in the wire format, as parts named by their place in the

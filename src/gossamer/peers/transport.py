@@ -14,19 +14,19 @@ class Arrived(NamedTuple):
     sender: int
     round: int  # in which it was sent
     frames: tuple[Frame, ...]
-    incarnation: int = 0  # of this peer, when it came: what it was told in an earlier one is forgotten
+    incarnation: int = 0  # of this peer, when it came: what was sent to an earlier one is forgotten
 
 
 class Transport(Protocol):
     """Carries frames between this peer and its neighbours. All waiting is bounded."""
 
-    running: bool  # what the others are told: has this peer begun, or does it wait for them at the start?
+    running: bool  # told to the others: has this peer begun, or does it wait for them at the start?
 
     def begin(self, round: int) -> None:
         """This peer is in this round from now on."""
 
     def new_incarnation(self) -> None:
-        """Have the others know that this peer has forgotten what they told it before."""
+        """Let the others know that this peer has forgotten what they sent before."""
 
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
         """Have the round's message brought to these nodes. Waits while one of them has not taken the message before,
