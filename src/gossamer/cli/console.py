@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: a live line a run, and the table at the end."""
+"""What a person sees in the terminal: a live line per run, and the table at the end."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def print_result(what: RenderableType) -> None:
 
 
 class Progress:
-    """Round, metric and bytes of what is under way: a live bar a name in a terminal, now and then a line elsewhere."""
+    """Round, metric and bytes of what is under way: a live bar per name in a terminal, lines elsewhere."""
 
     def __init__(self, rounds: Mapping[str, int]):
         self._rounds = rounds

@@ -31,7 +31,7 @@ COMPARED = ["dpsgd", "random-sampling", "jwins", "choco", "deep-squeeze", "deep-
 
 @click.command()
 @click.argument("model")
-@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Samples a step and node.")
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Samples per step and node.")
 @click.option("--precision", type=click.Choice(["float", "int8", "both"]), default="both", help="What the table shows.")
 @click.option("--nodes", type=click.IntRange(min=3), default=8, show_default=True, help="Of the ring.")
 @click.option("--samples", type=click.IntRange(min=1), default=50_000, show_default=True, help="All training samples.")
@@ -216,7 +216,7 @@ def _tables(result: dict[str, Any], precision: str) -> "RenderableType":
         ratio = [f"{values[0] / values[1]:.1f}"] if both else []
         total.add_row(words, *(f"{value:,.2f}" for value in values), *ratio)
     total.add_row("parameters", *[f"{result['parameters']:,}"] * len(shown))
-    sent = table("a message to one neighbour", "algorithm", "bytes", "of 4 a parameter")
+    sent = table("a message to one neighbour", "algorithm", "bytes", "of 4 per parameter")
     for name, size in result["message_bytes"].items():
         sent.add_row(name, f"{size:,.0f}", f"{size / (4 * result['parameters']):.1%}")
     return Group(by_layer, "", total, "", sent, "", NOTES.format(**result))
@@ -226,4 +226,4 @@ NOTES = """\
 Energy: the formulas of Aketi et al. 2022 at Horowitz's prices, rounding at those of integers; at those of floats the
 ratio is {energy_ratio_with_rounding_in_float:.1f}. Memory of training: three copies of the model, as CHOCO keeps,
 gradient, momentum, and what the backward pass needs. Measured: what torch holds of a real step, without the copies.
-GB: 4 bytes or 1 a parameter in each of {iterations:,} iterations. Messages: this project's encoder, frame included."""
+GB: 4 bytes or 1 per parameter, in {iterations:,} iterations. Messages: this project's encoder, frame included."""

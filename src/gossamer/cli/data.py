@@ -109,9 +109,8 @@ def _md5(path: Path) -> str | None:
 def _print(found: list[dict[str, Any]], directory: str) -> None:
     from rich.table import Table
 
-    from gossamer.cli.console import console
+    from gossamer.cli.console import print_result
 
-    terminal = console(stderr=False)
     if not found:
         click.echo(f"no data set that has a name here was found in {directory}")
         return
@@ -120,9 +119,7 @@ def _print(found: list[dict[str, Any]], directory: str) -> None:
         numbers = [one[key] for key in ("train", "test", "classes", "clients", "files")]
         shown = ["" if number is None else f"{number:,}" for number in numbers]
         table.add_row(one["data_set"], *shown, one["md5"], one["folder"])
-    with terminal.capture() as printed:
-        terminal.print(table)
-    click.echo(printed.get(), nl=False)
+    print_result(table)
     for one in found:
         if one["damage"]:
             click.echo(f"gossamer: {one['damage']}", err=True)

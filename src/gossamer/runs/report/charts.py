@@ -13,7 +13,7 @@ class Curve(NamedTuple):
     """One run."""
 
     label: str  # runs with the same label are seeds of one experiment
-    metrics: list[dict[str, Any]]  # the lines of metrics.jsonl, one a round
+    metrics: list[dict[str, Any]]  # the lines of metrics.jsonl, one per round
     experiment: dict[str, Any]  # nested, as in experiment.toml
     result: dict[str, Any]  # the final JSON object
 
