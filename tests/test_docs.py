@@ -16,10 +16,13 @@ from markdown.extensions.toc import slugify, unique
 
 import gossamer
 from gossamer.cli.main import cli
-from gossamer.experiments.recipes import RECIPES
+from gossamer.experiments import toml
+from gossamer.experiments.experiment import Experiment
+from gossamer.peers.identity import group
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+OLD_NAMES = {"CHANGELOG.md"}  # pages that name what is no more
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
 
@@ -41,15 +44,53 @@ def test_every_command_in_the_documents_is_one_that_the_program_takes(words: lis
     command.make_context(name, arguments)  # parses, and runs nothing
 
 
+def subcommands(group: click.Group, prefix: str = "gossamer") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{prefix} {name}", command
+        if isinstance(command, click.Group):
+            yield from subcommands(command, f"{prefix} {name}")
+
+
+def options(command: click.Command) -> list[click.Option]:
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+
+
 def test_every_command_and_option_stands_in_the_guide() -> None:
     guide = (ROOT / "docs" / "guide.md").read_text()
-    for name, command in cli.commands.items():
-        assert f"gossamer {name}" in guide
-        assert command.help
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                assert parameter.help, f"{name} {parameter.name}"
-                assert parameter.opts[0] in guide, f"{name} {parameter.opts[0]}"
+    for name, command in subcommands(cli):
+        assert name in guide
+        assert command.help, name
+        for option in options(command):
+            assert option.help, f"{name} {option.name}"
+            assert option.opts[0] in guide, f"{name} {option.opts[0]}"
+
+
+def inline(page: Path) -> list[str]:
+    """What stands in the text of a page as code."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def test_options_that_the_pages_for_users_name_exist() -> None:
+    known = {"--help"} | {
+        name for _, command in subcommands(cli) for option in options(command) for name in option.opts
+    }
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for code in inline(page):
+            if code.startswith("pip "):
+                continue
+            for option in re.findall(r"(?:^| )(--[a-z-]+)", code):
+                assert option in known, f"{page.name}: {code}"
+
+
+def test_the_toml_in_the_documents_is_read(tmp_path: Path) -> None:
+    for page in PAGES:
+        for block in blocks(page, "toml"):
+            if "[peers." in block:
+                (tmp_path / "peers.toml").write_text(block)
+                assert group.load(tmp_path / "peers.toml", nodes=2)
+            else:
+                assert toml.read(tomllib.loads(block)) != Experiment()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
@@ -137,8 +178,12 @@ def looked_up(path: str) -> Any:
         return getattr(looked_up(module), name)
 
 
-def test_files_and_recipes_that_the_readme_names_exist() -> None:
-    text = (ROOT / "README.md").read_text()
-    for name in re.findall(r"`(src/[\w/.]+)`", text):
-        assert (ROOT / name).exists(), name
-    assert "jwins-digits" in RECIPES
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in OLD_NAMES], ids=named)
+def test_files_and_python_names_in_the_documents_exist(page: Path) -> None:
+    package = ROOT / "src" / "gossamer"
+    places = [ROOT, ROOT / "tests", package, *(path for path in package.iterdir() if path.is_dir())]
+    for code in inline(page):
+        if re.fullmatch(r"src/[\w/]+|[\w/]+\.py", code):
+            assert any((place / code).exists() for place in places), code
+        if found := re.match(r"(gossamer(\.\w+)+)(\(|$)", code):
+            assert looked_up(found[1]) is not None
