@@ -1,7 +1,6 @@
 """The contract, over every algorithm of the table."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,48 +9,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-import gossamer
 import oracles
-from contract import CASES, QUADRATIC, SOME, in_blocks, of, simulated
+from contract import CASES, QUADRATIC, in_blocks, of, simulated
 from gossamer.algorithms import (
     ALGORITHMS,
     D2,
     AdPsgd,
     AllReduce,
-    Choco,
     DeepSqueeze,
     Dpsgd,
     Epidemic,
     Jwins,
-    LocalOnly,
-    Momentum,
-    PushSum,
-    QuantSgp,
-    QuasiGlobalMomentum,
     RandomSampling,
-    RelativeToInit,
-    Scsp,
     Sgp,
-    Silk,
     SkewScout,
-    SparsePush,
-    Wrapper,
-    rates,
 )
 from gossamer.algorithms.composition import expand
-from gossamer.compressors import Qsgd, Quantize, TopK
-from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round, State
+from gossamer.compressors import Qsgd
+from gossamer.core import Algorithm, Message, Part, Round, State
 from gossamer.core.inbox import BlockInbox
 from gossamer.core.rng import Streams
 from gossamer.data import Digits, Quadratic
 from gossamer.data.partition import Iid, LabelShards
 from gossamer.experiments.experiment import Evaluation, ExperimentError
-from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.delivery import Delivery
-from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import (
     Cycle,
-    DirectedRandom,
     DirectedRing,
     FullyConnected,
     RandomMatching,
@@ -330,127 +313,6 @@ def test_skew_scout_shares_more_where_data_differ() -> None:
                 simulation.step()
             shares.append(simulation.save()["fraction"].mean().item())
     assert shares[0] < 0.5 * shares[1]
-
-
-@pytest.mark.parametrize("inner", [Jwins(), RelativeToInit(Dpsgd()), Sgp(), Silk(), D2(), Momentum(Dpsgd())])
-def test_push_sum_takes_only_what_it_can_make_right(inner: Algorithm) -> None:
-    with pytest.raises(ValueError, match="inner must be an algorithm that averages and wraps no other"):
-        PushSum(inner)
-
-
-class OwnState(NamedTuple):
-    x: Tensor
-
-
-class Own(Algorithm):
-    """A user's averaging that declares nothing but its parts: all models are 1, and no gradient moves them."""
-
-    parts = {"x": PartSpec()}
-
-    def init(self, x0: Tensor) -> OwnState:
-        return OwnState(torch.ones_like(x0))
-
-    def local_step(self, state: OwnState, gradient: Tensor, round: Round) -> OwnState:
-        return state
-
-    def send(self, state: OwnState, round: Round) -> tuple[Message, OwnState]:
-        return {"x": Part(state.x)}, state
-
-    def receive(self, state: OwnState, inbox: Inbox, round: Round) -> OwnState:
-        return OwnState(inbox.sum("x"))
-
-
-class OwnMass(Own):
-    on_missing = "lose_mass"
-
-
-def test_an_algorithm_of_ones_own_keeps_its_models_scale_when_messages_are_lost() -> None:
-    lossy = replace(QUADRATIC, topology=Ring(), faults=Faults(drop=0.3))
-    models = simulated(replace(lossy, algorithm=Own()))
-    torch.testing.assert_close(models, torch.ones_like(models), atol=1e-6, rtol=0)
-    assert simulated(replace(lossy, algorithm=OwnMass())).max() < 0.9  # what push-sum needs, with its weights
-
-
-def test_an_algorithm_of_ones_own_need_not_require_anything() -> None:
-    assert Own().requires == frozenset()
-    simulated(replace(QUADRATIC, algorithm=Own(), topology=DirectedRing(), rounds=1))
-
-
-def test_what_is_declared_wrongly_is_refused() -> None:
-    class Unknown(Own):
-        on_missing = "forget"
-
-    class Weights(Own):
-        parts = {"x": PartSpec(push_sum_weight=True)}
-
-    with pytest.raises(ExperimentError, match='it must be "keep_own" or "lose_mass"'):
-        simulated(replace(QUADRATIC, algorithm=Unknown()))
-    with pytest.raises(ExperimentError, match='declare on_missing = "lose_mass"'):
-        simulated(replace(QUADRATIC, algorithm=Weights()))
-
-
-@pytest.mark.parametrize("wrap", [Momentum, QuasiGlobalMomentum, RelativeToInit])
-def test_a_wrapper_declares_what_its_inner_algorithm_declares(wrap: type[Wrapper]) -> None:
-    scsp, scout = wrap(Scsp(SOME, full_rounds=4)), wrap(SkewScout())
-    assert (scsp.on_missing, scsp.final_rounds, scsp.averages) == ("lose_mass", 4, True)
-    assert scsp.requires == {"column_stochastic"}
-    assert list(scsp.parts) == ["v", "u"]
-    assert scout.tries_models
-    assert (scout.on_missing, scout.final_rounds, scout.averages) == ("keep_own", 0, False)
-
-
-@pytest.mark.parametrize("algorithm", [Sgp(), SparsePush(), Scsp(), QuantSgp(), Silk(), RelativeToInit(Sgp())])
-def test_preparing_puts_compositions_in_the_place_of_their_names(algorithm: Algorithm) -> None:
-    prepared = algorithm.prepare(Ring().at(8, 0, 0), (100,))
-    assert prepared.parts.keys() == algorithm.parts.keys()
-    while isinstance(prepared, Wrapper):
-        prepared = prepared.inner
-    assert type(prepared) in (Dpsgd, DeepSqueeze, Choco)
-
-
-def test_the_table_of_rates_is_for_top_k_only() -> None:
-    mixing = Ring().at(8, 0, 0)
-    assert rates.resolve("table", TopK(0.01), mixing, (1000,), 8) == pytest.approx(0.005)
-    coarse = Quantize(2)
-    assert rates.resolve("table", coarse, mixing, (1000,), 8) == rates.resolve("auto", coarse, mixing, (1000,), 8) < 0.2
-
-
-def test_wrapped_centralized_training_is_centralized_too() -> None:
-    central = ALGORITHMS["centralized"]()
-    for wrapped in (RelativeToInit(central), Momentum(central, 0.0), QuasiGlobalMomentum(central, 0.0)):
-        assert wrapped.pools_data
-        models = simulated(replace(QUADRATIC, algorithm=wrapped, rounds=2))
-        torch.testing.assert_close(models, simulated(replace(QUADRATIC, algorithm=central, rounds=2)))
-
-
-@pytest.mark.parametrize("kind", [Momentum, QuasiGlobalMomentum])
-def test_weights_decay_towards_nothing_but_zero(kind: type[Momentum]) -> None:
-    with pytest.raises(ValueError, match="inside RelativeToInit would decay the weights towards the initial model"):
-        RelativeToInit(kind(Dpsgd(), weight_decay=0.1))
-    RelativeToInit(kind(Dpsgd()))
-
-
-@pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])
-@pytest.mark.parametrize("kind", ["choco", "deep-squeeze", "sparse-push"])
-def test_the_automatic_rate_comes_as_near_to_the_optimum_as_the_papers_table(kind: str, kept: float) -> None:
-    topology = DirectedRandom(3) if kind == "sparse-push" else RandomRegular(4)
-    task = Quadratic(dimension=100, num_samples=210, condition=2)
-    base = replace(QUADRATIC, nodes=8, rounds=80, topology=topology, task=task, optimizer=Optimizer(0.03))
-    algorithms = [ALGORITHMS[kind](TopK(kept), "auto"), ALGORITHMS[kind](TopK(kept), "table"), LocalOnly()]
-    auto, table, alone = (
-        (simulated(replace(base, algorithm=algorithm)) - task.optimum).norm(dim=1).mean().item()
-        for algorithm in algorithms
-    )
-    assert auto <= table < alone
-
-
-def test_the_automatic_rate_learns_the_digits_where_the_papers_table_is_too_slow() -> None:
-    base = replace(RECIPES["jwins-digits"](), rounds=60, evaluation=Evaluation(every=60))
-    auto, table = (
-        gossamer.simulate(replace(base, algorithm=Choco(TopK(0.5), rate))).result["accuracy_mean"]
-        for rate in ("auto", "table")
-    )
-    assert auto > 0.6 > 0.3 > table
 
 
 def test_centralized_training_is_one_node_with_all_data_and_the_whole_batch() -> None:

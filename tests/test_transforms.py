@@ -62,7 +62,7 @@ def test_a_wavelet_that_would_not_do_is_refused(family: str, levels: int, messag
 
 
 def cosines(width: int) -> np.ndarray:
-    """The orthonormal matrix of the cosine transform, a frequency a row."""
+    """The orthonormal matrix of the cosine transform, one frequency per row."""
     frequency, position = np.arange(width)[:, None], np.arange(width)[None]
     matrix = np.cos(np.pi * frequency * (2 * position + 1) / (2 * width)) * np.sqrt(2 / width)
     matrix[0] /= np.sqrt(2)

@@ -53,7 +53,7 @@ coarse = {
     "sign": Sign(),
     "sign-of-buckets": Sign(bucket=7),
 }
-CASES: dict[str, Compressor] = {"everything": NoCompression(), **sparse, **coarse}
+CASES: dict[str, Compressor] = {"none": NoCompression(), **sparse, **coarse}
 CASES |= {f"top-k, {name}": Chain(sparse["top-k"], then) for name, then in coarse.items()}
 CASES |= {f"{name}, qsgd": Chain(first, Qsgd(bits=3, bucket=16)) for name, first in sparse.items()}
 CASES |= {f"{name}, sign": Chain(first, Sign(bucket=7)) for name, first in sparse.items()}
@@ -396,7 +396,7 @@ def test_a_chain_sends_the_entries_of_its_first_as_its_second_would() -> None:
     assert torch.equal(part.values[part.sent].reshape(2, 15), compress(Sign(bucket=4), kept).values)
 
 
-def test_everything_is_everything() -> None:
+def test_without_compression_everything_is_sent() -> None:
     x = normal(2, 9)
     assert compress(NoCompression(), x) == Part(x)
     assert (NoCompression().omega(9), NoCompression().delta(9)) == (0, 1)

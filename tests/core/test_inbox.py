@@ -1,47 +1,13 @@
-"""Selection, cut-offs, mixing: each against a plain version of itself."""
+"""The inbox and its kernels: each against a plain version of itself."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from gossamer.algorithms.cutoff import PAPER_CUTOFF, cutoff_for_budget
-from gossamer.compressors import count, largest, random_entries
 from gossamer.core import Part, partial_average, sparse_part, where
 from gossamer.core.inbox import BlockInbox, Edges, weighted_sums
-from gossamer.core.rng import Streams
-
-numbers = st.floats(-1e3, 1e3, width=32)
-
-
-@given(
-    hnp.arrays(np.float32, st.integers(1, 60), elements=st.sampled_from([0.0, -0.0, 1, 2, -2, 3]) | numbers),
-    st.floats(0, 1),
-)
-def test_the_largest_are_those_a_stable_sort_puts_first(scores: np.ndarray, fraction: float) -> None:
-    sent = largest(torch.from_numpy(scores)[None], torch.tensor([[fraction]], dtype=torch.float64))
-    expected = np.argsort(-np.abs(scores), kind="stable")[: count(fraction, scores.size)]
-    assert np.flatnonzero(sent[0]).tolist() == sorted(expected.tolist())
-
-
-def test_each_row_keeps_its_own_fraction() -> None:
-    scores = torch.randn(3, 1000).abs()
-    assert largest(scores, torch.tensor([[0.1], [0.5], [1.0]])).sum(1).tolist() == [100, 500, 1000]
-
-
-@pytest.mark.parametrize("kept", [1, 900, 4000, 30_000, 99_999, 100_000])
-def test_the_largest_of_many_that_are_alike_or_far_apart_are_found(kept: int) -> None:
-    random = np.random.default_rng(0)
-    far_apart = np.ldexp(random.standard_normal(100_000), random.integers(-140, 120, 100_000))  # some are subnormal
-    alike = 1 + random.integers(0, 50, 100_000) * 2.0**-23  # in the last bits only
-    few = random.choice([0.0, -0.0, 1e-30, np.inf], 100_000, p=[0.5, 0.3, 0.1, 0.1])
-    rows = np.stack([far_apart, alike, few]).astype(np.float32)
-    sent = largest(torch.from_numpy(rows), torch.full((3, 1), kept / 100_000, dtype=torch.float64))
-    for row, marks in zip(rows, sent.numpy(), strict=True):
-        expected = np.argsort(-np.abs(row), kind="stable")[:kept]
-        np.testing.assert_array_equal(np.flatnonzero(marks), np.sort(expected))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -54,50 +20,6 @@ def test_what_is_picked_by_a_mask_is_what_torch_picks(dtype: torch.dtype) -> Non
     torch.testing.assert_close(where(marks, yes), torch.where(marks, yes, 0), rtol=0, atol=0)
     assert torch.signbit(where(marks, yes))[0, 0]
     torch.testing.assert_close(where(marks.T, yes.T), torch.where(marks.T, yes.T, 0), rtol=0, atol=0)
-
-
-def test_random_entries_are_as_many_as_asked_and_each_as_likely() -> None:
-    masks = torch.cat([random_entries(Streams(0, range(100), t), 0.3, 50) for t in range(20)])
-    assert (masks.sum(1) == 15).all()
-    assert (masks.float().mean(0) - 0.3).abs().max() < 5 * (0.3 * 0.7 / 2000) ** 0.5
-
-
-def test_the_papers_cutoff_is_drawn_as_written() -> None:
-    assert PAPER_CUTOFF.mean == pytest.approx(0.342857, abs=1e-6)
-    draws = torch.cat([PAPER_CUTOFF.draw(Streams(0, range(100), t)) for t in range(70)])
-    assert draws.shape == (7000, 1)
-    for fraction in (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0):
-        assert abs((draws - fraction).abs().lt(1e-6).sum().item() - 1000) < 5 * 30
-    assert PAPER_CUTOFF.deterministic().draw(Streams(0, [0], 0)).item() == pytest.approx(PAPER_CUTOFF.mean)
-
-
-@given(st.floats(0.01, 1), st.booleans(), st.integers(10_000, 10**7))
-def test_a_cutoff_for_a_budget_costs_that_budget_with_indices_at_their_entropy(
-    budget: float, randomize: bool, num_parameters: int
-) -> None:
-    cutoff = cutoff_for_budget(budget, num_parameters, randomize)
-    assert sum(cutoff.probabilities) == pytest.approx(1)
-    assert all(0 < f <= 1 for f in cutoff.fractions)
-    cost = 0.0
-    for f, p in zip(cutoff.fractions, cutoff.probabilities, strict=True):
-        index_bits = 0 if f == 1 else -f * np.log2(f) - (1 - f) * np.log2(1 - f)
-        cost += p * (f + index_bits / 26.5)
-    frame = 8 * 40 / (26.5 * num_parameters)
-    assert budget - frame - 1e-6 <= cost <= budget + 1e-6
-
-
-@pytest.mark.parametrize(("budget", "everything", "else_"), [(0.2, 0.1, 0.10), (0.1, 0.05, 0.05)])
-def test_cutoffs_for_a_budget_are_near_the_papers(budget: float, everything: float, else_: float) -> None:
-    cutoff = cutoff_for_budget(budget, 90_000)
-    assert cutoff.probabilities[1] == pytest.approx(everything)
-    assert cutoff.fractions == (pytest.approx(else_, rel=0.2), 1.0)
-
-
-def test_a_budget_that_is_too_small_for_anything_is_refused_with_one_that_is_not() -> None:
-    for budget in (1e-4, 5e-324):
-        with pytest.raises(ValueError, match=r"leaves no room for a single of 5000 parameters; take at least 0\.0052"):
-            cutoff_for_budget(budget, 5000)
-    cutoff_for_budget(0.0053, 5000)
 
 
 @settings(deadline=None)
