@@ -2,17 +2,17 @@
 
     python benchmarks/wire.py [--snapshot FILE.npz ...] [--sizes 90000 1000000 10000000] [--json]
 
-A snapshot holds the coefficients `w` that JWINS would send and the scores `V` by which it chooses. Without --snapshot
-those of ../shared/data/snapshots are taken, where present, and vectors made up after them. One JSON object a line:
+A snapshot holds the coefficients `w` that JWINS would send and the scores `V` by which it chooses. Vectors of the given
+sizes are made up besides. One JSON object per line:
 
-    index_bits, value_bits            a sent entry, tags excluded
+    index_bits, value_bits            per sent entry, tags excluded
     *_indices_per_second              mask to coded indices and back to positions, choosing the coder included
     *_megabytes_per_second            of float32, sent values to coded bytes and back, histogram included
     times_reference                   whole messages, encoded and decoded, against Elias-gamma in NumPy and fpzip
     num_bytes_times_faster            the sizes of the messages of a simulation's block, against encoding each of them
 
-After those of a snapshot, one object is of a block of JWINS, whose rows have the cut-offs of its law in turn: bits, and
-the last ratio.
+After those of a snapshot, one object is of a block of JWINS whose rows have the cut-offs of its distribution in turn:
+bits, and the last ratio.
 
 Every time is the best of several, taken in turn, on one core: on a shared machine trust the ratios.
 """
@@ -33,9 +33,8 @@ from gossamer.algorithms.cutoff import PAPER_CUTOFF
 from gossamer.core import Part, PartSpec, Quantized, row_of, sparse_part
 from gossamer.simulator.worker_pool import BLOCK_BYTES
 from gossamer.wire import Codec, indices, precompile
-from gossamer.wire.kernels.bits import PADDING, positions_of
+from gossamer.wire.kernels.bits import PADDING
 
-SNAPSHOTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "snapshots"
 MADE_UP = "made up"
 SLOW = 0.002  # seconds; a reference that takes longer is timed three times in all
 KEPT = (0.01, 0.1, 0.25, 0.37, 0.5, 1.0)
@@ -171,15 +170,15 @@ def measure(case: str, kept: float, part: Part, spec: PartSpec, budget: float) -
     assert given.marks is not None
     marks, coding, numbers = given.marks[0], given.part, part.values[0].numpy()
     plan = indices.plan(marks)
-    num_sent, whole = plan.num_sent, plan.num_sent == width
-    positions = None if whole else positions_of(plan.words, num_sent)
+    positions = plan.positions
+    num_sent = width if positions is None else positions.size
     out = np.zeros(len(frame) + 4 * width + PADDING, np.uint8)
 
     def write_indices() -> int:
-        return indices.write(indices.plan(marks), width, out, 0)[1]
+        return indices.write(indices.plan(marks), out, 0)
 
     def write_values() -> int:
-        return coding.values.write(coding.values.plan(given.values, 0, plan.words, num_sent), positions, out, end)
+        return coding.values.write(coding.values.plan(given.values, 0, positions), out, end)
 
     end = write_indices()
     behind = write_values()
@@ -255,20 +254,19 @@ def run(snapshots: list[Path], sizes: list[int], budget: float) -> Iterator[dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--snapshot", type=Path, nargs="*", help="npz files with w and V")
+    parser.add_argument("--snapshot", type=Path, nargs="*", default=[], help="npz files with w and V")
     parser.add_argument("--sizes", type=int, nargs="*", default=[90_000, 1_000_000, 10_000_000])
     parser.add_argument("--seconds", type=float, default=0.6, help="time to spend on each measurement, about")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line in place of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line in place of a table")
     chosen_options = parser.parse_args()
-    for path in chosen_options.snapshot or []:
+    for path in chosen_options.snapshot:
         if not zipfile.is_zipfile(path) or not {"w.npy", "V.npy"} <= {*zipfile.ZipFile(path).namelist()}:
             parser.error(f"{path} is no npz file with w and V")
     torch.set_num_threads(1)
     precompile()
     if reference(np.ones(2, np.bool_), np.ones(2, np.float32)) is None:
         print("fpzip is not installed: times_reference is left out (pip install fpzip)", file=sys.stderr)
-    snapshots = sorted(SNAPSHOTS.glob("*.npz")) if chosen_options.snapshot is None else chosen_options.snapshot
-    for number, row in enumerate(run(snapshots, chosen_options.sizes, chosen_options.seconds)):
+    for number, row in enumerate(run(chosen_options.snapshot, chosen_options.sizes, chosen_options.seconds)):
         if chosen_options.json:
             print(json.dumps(row), flush=True)
             continue

@@ -91,12 +91,12 @@ def assert_same(a, b):
 specs = st.builds(
     lambda way, values, bucket, width: PartSpec(
         width=width,
-        sparse=way == "indexed",
-        seeded=_half if way == "drawn" else None,
+        sparse=way == "sparse",
+        seeded=_half if way == "seeded" else None,
         values=values,
         bucket=bucket if values.startswith("int") else 0,
     ),
-    st.sampled_from(["indexed", "indexed", "drawn", "dense"]),
+    st.sampled_from(["sparse", "sparse", "seeded", "dense"]),
     st.sampled_from(KINDS),
     st.sampled_from([0, 1, 16, 512]),
     st.sampled_from([None, None, 1, 2, 70]),
@@ -160,7 +160,7 @@ def test_a_part_that_marks_everything_and_one_that_marks_nothing_are_the_same_on
     assert codec.decode(frame)[2]["x"].sent.all()
 
 
-def test_drawn_entries_have_no_indices_and_follow_from_sender_and_round():
+def test_seeded_entries_have_no_indices_and_follow_from_sender_and_round():
     spec = PartSpec(seeded=_half)
     codec = Codec({"x": spec}, 400, seed=11)
     part = make_part(spec, 400, 1, 1.0, 0, rounds(1))
@@ -170,7 +170,7 @@ def test_drawn_entries_have_no_indices_and_follow_from_sender_and_round():
     assert len(frame) < 36 + 4 * 250
 
 
-def test_a_part_like_another_has_its_entries_and_no_indices():
+def test_a_part_with_the_indices_of_another_sends_none_itself():
     parts = {
         "x": PartSpec(sparse=True),
         "y": PartSpec(same_indices_as="x", values="float64"),
@@ -198,14 +198,14 @@ def test_a_part_like_another_has_its_entries_and_no_indices():
     assert found["z"].sent.all()
 
 
-def test_one_sign_and_one_scale_a_row_have_little_around_them():
+def test_signs_and_one_scale_per_row_have_little_around_them():
     spec = PartSpec(values="int1")
     part = make_part(spec, 4800, 1, 1.0, 0)
     frame = Codec({"x": spec}, 4800, seed=0).encode({"x": part}, 0, 0)
     assert len(frame) <= 36 + 1 + 4 + 600
 
 
-def test_six_bytes_an_entry_and_four_without_an_index():
+def test_six_bytes_per_entry_and_four_without_an_index():
     parts = {"x": PartSpec(sparse=True), "u": PartSpec(width=1)}
     sent = torch.tensor([[True] * 3 + [False] * 5, [True] * 8])
     message = {"x": sparse_part(torch.ones(2, 8), sent), "u": Part(torch.ones(2, 1))}

@@ -26,7 +26,7 @@ def test_messages_that_do_not_fit_the_parts_are_refused():
     refused({"x": Part(torch.zeros(1, 7))}, {"x": PartSpec()}, "PartSpec says")
     refused({"x": Part(torch.zeros(2, 8))}, {"x": PartSpec()}, "one row")
     refused({"x": Part(x, marks)}, {"x": PartSpec()}, "everything is")
-    refused({"x": Part(x)}, {"x": PartSpec(seeded=_half)}, "drawn")
+    refused({"x": Part(x)}, {"x": PartSpec(seeded=_half)}, "seeded")
     refused({"x": Part(x, marks[:, :5])}, {"x": PartSpec(sparse=True)}, "bool")
     refused({"x": Part(x, marks.int())}, {"x": PartSpec(sparse=True)}, "bool")
     refused({"x": Part(x), "y": Part(torch.zeros(2, 8))}, {"x": PartSpec(), "y": PartSpec()}, "number of rows")

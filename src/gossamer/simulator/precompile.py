@@ -6,21 +6,18 @@ import torch
 from gossamer import wire
 from gossamer.compressors import largest
 from gossamer.compressors.quantizers import LARGEST, quantize
-from gossamer.core import Part, Task, partial_average, sparse_part, where
+from gossamer.core import Part, partial_average, sparse_part, where
 from gossamer.core.inbox import BlockInbox
 from gossamer.experiments.experiment import Experiment
-from gossamer.simulator.block_runner import Codecs, edges_of
+from gossamer.simulator.block_runner import edges_of
 
 
-def precompile(experiment: Experiment, task: Task) -> None:
+def precompile(experiment: Experiment) -> None:
     """The kernels that a round of the experiment needs, and few others."""
     _average(experiment)
     if any(spec.values.startswith("int") for spec in experiment.algorithm.parts.values()):
         quantize(torch.ones(1, 2), None, bucket=0, norm=LARGEST, top=1, rng=None)
-    codecs = Codecs(experiment, task)
-    wire.precompile(codecs.full, counted=True)
-    for codec in (codecs.messages, codecs.resync):
-        wire.precompile(codec, counted=experiment.wire.mode == "count")
+    wire.precompile(counted=experiment.wire.mode == "count")
 
 
 def _average(experiment: Experiment) -> None:

@@ -177,7 +177,7 @@ class Simulation:
         return self.experiment.optimizer.wrap(self.experiment.algorithm).model(self._board.state)
 
     def _start(self) -> WorkerPool | InProcessPool:
-        precompile(self.experiment, self.task)
+        precompile(self.experiment)
         if self._text is not None:
             return WorkerPool(self._plan, spawned.spawned(self._text, self._prepared, self._plan, self._memory))
         run, number = BlockRunners(self._prepared, self._plan, self._board).run, self._plan.num_workers

@@ -14,16 +14,13 @@ from gossamer.core.rng import Streams
 from gossamer.wire import frame as frames
 from gossamer.wire import indices
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels.bits import Bytes, Positions, Words, all_ones, ones_in_all, pack, positions_of
-from gossamer.wire.kernels.index_sizes import INSIDE
-from gossamer.wire.kernels.sizes import float_sizes, level_sizes
+from gossamer.wire.kernels.bits import Bytes, Positions, positions_of
 from gossamer.wire.quantized import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
 ByteCounts = NDArray[np.int64]
 MAX_WIDTH = 2**31 - 1
 BOOL, BYTE = np.dtype(np.bool_), np.dtype(np.uint8)
-NO_MARKS = np.empty((0, 0), np.uint8)
 
 
 class Sizes(NamedTuple):
@@ -41,8 +38,6 @@ class Sizes(NamedTuple):
 class _Plan(NamedTuple):
     """How a row of a part will be written: enough to know its size."""
 
-    mask: Words
-    num_sent: int
     indices: indices.IndexPlan | None
     values: ValuePlan
 
@@ -59,7 +54,6 @@ class _Coding(NamedTuple):
     spec: PartSpec
     width: int
     values: ValueCoder
-    all: Words  # the packed mask of a row of which everything is sent
 
 
 class _Given(NamedTuple):
@@ -90,7 +84,7 @@ class Codec:
             earlier = self._parts.get(spec.same_indices_as or name)
             if spec.same_indices_as == name or earlier is None or earlier.width != self._parts[name].width:
                 raise ValueError(
-                    f"part {name!r} is like {spec.same_indices_as!r}, which is not an earlier part of its width"
+                    f"part {name!r} has the indices of {spec.same_indices_as!r}, which is no earlier part of its width"
                 )
         self.schema = _fingerprint(self._parts, seed)
 
@@ -98,11 +92,6 @@ class Codec:
     def max_bytes(self) -> int:
         """No frame is longer: raw values, a bitmap and their tags, with room to spare."""
         return frames.OVERHEAD + sum(256 + 10 * part.width for part in self._parts.values())
-
-    @property
-    def value_kinds(self) -> list[str]:
-        """As what the values of the parts travel."""
-        return [part.spec.values for part in self._parts.values()]
 
     def num_bytes(self, message: Message) -> dict[str, Sizes]:
         """The bytes of each part, of every row of a message, exactly, without encoding it.
@@ -123,12 +112,9 @@ class Codec:
         out = frames.start_frame(num_payload, self.run_id, self.schema, sender, round)
         at = frames.HEADER.size
         for name, plan in plans.items():
-            part = self._parts[name]
             if plan.indices is not None:
-                positions, at = indices.write(plan.indices, part.width, out, at)
-            else:
-                positions = None if plan.num_sent == part.width else positions_of(plan.mask, plan.num_sent)
-            at = part.values.write(plan.values, positions, out, at)
+                at = indices.write(plan.indices, out, at)
+            at = self._parts[name].values.write(plan.values, out, at)
         assert at == frames.HEADER.size + num_payload, "the size of a message was not what was planned"
         return frames.finish_frame(out, num_payload)
 
@@ -177,7 +163,7 @@ class Codec:
             raise ValueError(f"part {name!r} must send the same entries as part {spec.same_indices_as!r}")
         if sent is None:
             if spec.seeded:
-                raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is drawn")
+                raise ValueError(f"part {name!r} does not mark what is sent, and its PartSpec says that it is seeded")
             return None
         if not (spec.sparse or spec.seeded or spec.same_indices_as):
             raise ValueError(f"part {name!r} marks what is sent, and its PartSpec says that everything is")
@@ -187,32 +173,16 @@ class Codec:
         return np.ascontiguousarray(marks).view(BYTE)
 
     def _sizes(self, given: _Given) -> Sizes:
-        part, coder = given.part, given.part.values
-        marks = NO_MARKS if given.marks is None else given.marks
-        numbers, scales = given.values
-        how = (marks, part.all, part.spec.sparse, INSIDE)
-        if isinstance(coder, FloatCoder):
-            return Sizes(*float_sizes(numbers, coder.num_bits, *how))
-        if isinstance(coder, LevelCoder):
-            sizes = level_sizes(numbers, coder.num_bits, scales, coder.bucket, *how)
-            for row in np.flatnonzero(sizes[2] < 0):  # what may be wrong is planned once more, to say what it is
-                sizes[:, row] = self._plan(given, int(row)).sizes
-            return Sizes(*sizes)
-        sizes = [self._plan(given, row).sizes for row in range(len(numbers))]
+        sizes = [self._plan(given, row).sizes for row in range(len(given.values.numbers))]
         return Sizes(*np.array(sizes, np.int64).reshape(-1, 3).T)
 
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part
-        mask, num_sent, index_plan = part.all, part.width, None
-        if given.marks is not None and part.spec.sparse:
-            index_plan = indices.plan(given.marks[row])
-            mask, num_sent = index_plan.words, index_plan.num_sent
-        elif given.marks is not None:
-            mask = pack(given.marks[row])
-            num_sent = ones_in_all(mask)
-        elif part.spec.sparse:
-            index_plan = indices.everything(part.all, part.width)
-        return _Plan(mask, num_sent, index_plan, part.values.plan(given.values, row, mask, num_sent))
+        if part.spec.sparse:
+            index_plan = indices.EVERYTHING if given.marks is None else indices.plan(given.marks[row])
+            return _Plan(index_plan, part.values.plan(given.values, row, index_plan.positions))
+        positions = None if given.marks is None else positions_of(given.marks[row])
+        return _Plan(None, part.values.plan(given.values, row, positions))
 
     def _read_sent(
         self, part: _Coding, frame: frames.Frame, payload: Bytes, at: int, end: int
@@ -220,9 +190,8 @@ class Codec:
         """The positions of what was sent (None: all), the mask of them (None: not marked), the byte behind."""
         if part.spec.seeded is not None:
             sent = part.spec.seeded(Streams(self.seed, [frame.sender], frame.round), part.width)
-            assert sent.shape == (1, part.width), "what is drawn must be (rows, width)"
-            marks = sent[0].contiguous().numpy().view(np.uint8)
-            return positions_of(pack(marks), int(np.count_nonzero(marks))), sent, at
+            assert sent.shape == (1, part.width), "the mask of a seeded part must be (rows, width)"
+            return positions_of(sent[0].contiguous().numpy().view(BYTE)), sent, at
         if not part.spec.sparse:
             return None, None, at
         positions, row, at = indices.read(payload, at, end, part.width)
@@ -238,8 +207,10 @@ def _coding(name: str, spec: PartSpec, num_parameters: int) -> _Coding:
     if not 1 <= width <= MAX_WIDTH:
         raise ValueError(f"part {name!r} is {width} numbers wide; from 1 to 2^31 - 1 can be sent")
     if (spec.sparse, spec.seeded is not None, spec.same_indices_as is not None).count(True) > 1:
-        raise ValueError(f"part {name!r} may be indexed, drawn or like another part, and not two of them")
-    return _Coding(spec, width, _value_coder(name, spec), all_ones(width))
+        raise ValueError(
+            f"part {name!r} may be sparse, seeded or have the indices of another part, and not two of them"
+        )
+    return _Coding(spec, width, _value_coder(name, spec))
 
 
 def _value_coder(name: str, spec: PartSpec) -> ValueCoder:
@@ -255,19 +226,19 @@ def _value_coder(name: str, spec: PartSpec) -> ValueCoder:
 
 
 def _fingerprint(parts: Mapping[str, _Coding], seed: int) -> int:
-    """32 bits that differ, as good as surely, if two ends do not mean the same by a frame."""
+    """32 bits that differ, as good as surely, if two ends do not mean the same by a frame.
+
+    The words of this text are part of the format: they stay as they are, whatever the fields of PartSpec are called.
+    """
     lines = [f"seed {seed}\n"]
     for name, part in parts.items():
         spec = part.spec
-        kind = (
-            "drawn"
-            if spec.seeded
-            else "indexed"
-            if spec.sparse
-            else f"like:{spec.same_indices_as}"
-            if spec.same_indices_as
-            else "dense"
-        )
-        running = " running" if spec.cumulative else ""
-        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket}{running}\n")
+        if spec.seeded:
+            kind = "drawn"
+        elif spec.sparse:
+            kind = "indexed"
+        else:
+            kind = f"like:{spec.same_indices_as}" if spec.same_indices_as else "dense"
+        cumulative = " running" if spec.cumulative else ""
+        lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket}{cumulative}\n")
     return xxhash.xxh3_64_intdigest("".join(lines).encode()) & 0xFFFFFFFF

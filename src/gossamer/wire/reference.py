@@ -2,7 +2,7 @@
 
 JWINS' code sorts the indices, writes the differences between them by Elias-gamma, adds 16 bytes for the first index and
 the number of bits, and compresses the values by fpzip. Sparse-Push charges 6 bytes for an entry it sends, 4 for the
-value and 2 for the index. Both are for float32 values; parts whose entries are drawn have no indices there either.
+value and 2 for the index. Both are for float32 values; seeded parts have no indices there either.
 """
 
 from collections.abc import Mapping

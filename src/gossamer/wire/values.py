@@ -9,26 +9,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels import floats
-from gossamer.wire.kernels.bits import Bytes, Positions, Words, place
-from gossamer.wire.kernels.code_lengths import Counts
-from gossamer.wire.kernels.floats import RAW
-from gossamer.wire.kernels.huffman import BAD_TABLE
-from gossamer.wire.kernels.levels import DAMAGED
+from gossamer.wire.kernels.bits import Bytes, Positions, load64, store64, u64
+from gossamer.wire.kernels.huffman import BAD_TABLE, Counts, plan_symbols, read_coded, write_coded
 
 Numbers = NDArray[Any]
-
-WHY = {
-    floats.ENDS: "The frame ends before the values of a part.",
-    floats.UNKNOWN: "Value coding {tag} is not known here.",
-    BAD_TABLE: "The code table of a part is damaged.",
-    DAMAGED: "The quantized values of a part are damaged.",
-}
+RAW, CODED = 0, 1  # tags
 
 
 class Rows(NamedTuple):
@@ -38,16 +29,21 @@ class Rows(NamedTuple):
     scales: Numbers | None = None
 
 
+class Symbols(NamedTuple):
+    """Bytes that are worth entropy coding."""
+
+    symbols: Bytes
+    counts: Counts  # their histogram
+    lengths: Bytes  # of their codes
+
+
 class ValuePlan(NamedTuple):
     """How a row's numbers will be written."""
 
     num_tags: int
     num_bytes: int  # without the tags
-    coded: bool
-    numbers: Numbers  # the row as it travels, what is not sent included
-    symbols: Bytes  # of what is sent
-    counts: Counts  # histogram of the symbols
-    lengths: Bytes  # of their codes
+    numbers: Numbers  # those that are sent, as they travel
+    coded: Symbols | None = None  # None: raw
     scales: "ValuePlan | None" = None  # of integers
 
 
@@ -57,11 +53,11 @@ class ValueCoder(Protocol):
     def rows(self, part: Part) -> Rows:
         """The numbers of a part as they travel."""
 
-    def plan(self, rows: Rows, row: int, mask: Words, count: int) -> ValuePlan:
-        """How the numbers of a row under a packed mask with `count` ones will be written."""
+    def plan(self, rows: Rows, row: int, positions: Positions | None) -> ValuePlan:
+        """How the numbers of a row at these positions (None: all) will be written."""
 
-    def write(self, plan: ValuePlan, positions: Positions | None, out: Bytes, at: int) -> int:
-        """Write the numbers at the positions (None: all) from byte `at` on; returns the byte behind them."""
+    def write(self, plan: ValuePlan, out: Bytes, at: int) -> int:
+        """Write the numbers from byte `at` on; returns the byte behind them."""
 
     def read(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
@@ -70,7 +66,12 @@ class ValueCoder(Protocol):
 
 
 class FloatCoder:
-    """float32, bfloat16 and float16: the 8 bits below the sign are coded, the others are raw."""
+    """float32, bfloat16 and float16.
+
+    A float of n bits gives one symbol, the 8 bits below its sign (for float32 and bfloat16 the exponent, for float16
+    the exponent and the first 3 bits of the fraction), and a rest of n - 8 bits, the sign above what is left of the
+    fraction, which is as good as random.
+    """
 
     def __init__(self, kind: str):
         self.kind = kind
@@ -79,32 +80,41 @@ class FloatCoder:
     def rows(self, part: Part) -> Rows:
         return Rows(self._words(array_of(part.values, np.dtype(np.float32), self.kind)))
 
-    def plan(self, rows: Rows, row: int, mask: Words, count: int) -> ValuePlan:
-        words = rows.numbers[row]
-        num_bytes, found, counts, lengths = floats.plan_floats(words, mask, self.num_bits, count)
-        raw_bytes = count * self.num_bits // 8
-        return ValuePlan(1, min(num_bytes, raw_bytes), num_bytes < raw_bytes, words, found, counts, lengths)
+    def plan(self, rows: Rows, row: int, positions: Positions | None) -> ValuePlan:
+        words = sent_of(rows.numbers[row], positions)
+        symbols = (words >> np.uint32(self.num_bits - 9)).astype(np.uint8)
+        symbol_bytes, counts, lengths = plan_symbols(symbols, False)
+        coded_bytes, raw_bytes = symbol_bytes + words.size * (self.num_bits - 8) // 8, words.size * self.num_bits // 8
+        if coded_bytes < raw_bytes:
+            return ValuePlan(1, coded_bytes, words, Symbols(symbols, counts, lengths))
+        return ValuePlan(1, raw_bytes, words)
 
-    def write(self, plan: ValuePlan, positions: Positions | None, out: Bytes, at: int) -> int:
-        if plan.coded:
-            coding = plan.symbols, plan.counts, plan.lengths
-            return floats.write_floats(plan.numbers, positions, self.num_bits, *coding, out, at)
-        words = plan.numbers if positions is None else plan.numbers[positions]
-        out[at] = RAW
-        return write_bytes(words if self.num_bits == 32 else words.astype(np.uint16), out, at + 1)
+    def write(self, plan: ValuePlan, out: Bytes, at: int) -> int:
+        if plan.coded is None:
+            out[at] = RAW
+            return write_bytes(plan.numbers if self.num_bits == 32 else plan.numbers.astype(np.uint16), out, at + 1)
+        out[at] = CODED
+        at = _write_rests(plan.numbers, self.num_bits, out, at + 1)
+        return write_coded(*plan.coded, out, at)
 
     def read(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
     ) -> tuple[Tensor, None, int]:
-        row, behind = self.read_row(buffer, at, end, positions, width)
-        return torch.from_numpy(row), None, behind
+        numbers, at = self.read_numbers(buffer, at, end, width if positions is None else positions.size)
+        return spread(numbers, positions, width), None, at
 
-    def read_row(
-        self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
-    ) -> tuple[NDArray[np.float32], int]:
-        words = (np.empty if positions is None else np.zeros)((1, width), np.uint32)
-        behind = floats.read_floats(buffer, at, end, self.num_bits, positions, words)
-        check(behind, buffer, at)
+    def read_numbers(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[NDArray[np.float32], int]:
+        """So many floats from their tag on, and the byte behind them."""
+        coded, at = read_tag(buffer, at, end)
+        behind = at + count * (self.num_bits - 8 if coded else self.num_bits) // 8
+        if behind > end:
+            raise values_end()
+        if coded:
+            symbols, behind = read_symbols(buffer, behind, end, count)
+            words = np.empty(count, np.uint32)
+            _join_floats(symbols, buffer, at, self.num_bits, words)
+        else:
+            words = buffer[at:behind].copy().view(np.uint32 if self.num_bits == 32 else np.uint16).astype(np.uint32)
         if self.kind == "float16":
             with np.errstate(invalid="ignore"):  # a signalling NaN is a value like others
                 return words.astype(np.uint16).view(np.float16).astype(np.float32), behind
@@ -133,26 +143,46 @@ class DoubleCoder:
     def rows(self, part: Part) -> Rows:
         return Rows(array_of(part.values, np.dtype(np.float64), "float64"))
 
-    def plan(self, rows: Rows, row: int, mask: Words, count: int) -> ValuePlan:
-        return ValuePlan(1, 8 * count, False, rows.numbers[row], *NOTHING_CODED)
+    def plan(self, rows: Rows, row: int, positions: Positions | None) -> ValuePlan:
+        numbers = sent_of(rows.numbers[row], positions)
+        return ValuePlan(1, numbers.nbytes, numbers)
 
-    def write(self, plan: ValuePlan, positions: Positions | None, out: Bytes, at: int) -> int:
+    def write(self, plan: ValuePlan, out: Bytes, at: int) -> int:
         out[at] = RAW
-        return write_bytes(plan.numbers if positions is None else plan.numbers[positions], out, at + 1)
+        return write_bytes(plan.numbers, out, at + 1)
 
     def read(
         self, buffer: Bytes, at: int, end: int, positions: Positions | None, width: int
     ) -> tuple[Tensor, None, int]:
-        count = width if positions is None else positions.size
-        behind = at + 1 + 8 * count
+        _, at = read_tag(buffer, at, end, known=RAW)
+        behind = at + 8 * (width if positions is None else positions.size)
         if behind > end:
-            raise WireError(WHY[floats.ENDS])
-        if buffer[at] != RAW:
-            raise WireError(WHY[floats.UNKNOWN].format(tag=buffer[at]))
-        return spread(buffer[at + 1 : behind].copy().view(np.float64), positions, width), None, behind
+            raise values_end()
+        return spread(buffer[at:behind].copy().view(np.float64), positions, width), None, behind
 
 
-NOTHING_CODED = np.empty(0, np.uint8), np.zeros(256, np.int64), np.zeros(256, np.uint8)  # symbols, counts, lengths
+@njit(cache=True)
+def _write_rests(words: NDArray[np.uint32], num_bits: int, out: Bytes, at: int) -> int:
+    """The rests of floats from byte `at` on; returns the byte behind."""
+    shift = u64(num_bits - 9)
+    fraction = (u64(1) << shift) - u64(1)
+    for i in range(words.size):
+        word = u64(words[i])
+        store64(out, at, (word >> u64(num_bits - 1) << shift) | (word & fraction))
+        at += (num_bits - 8) >> 3
+    return at
+
+
+@njit(cache=True)
+def _join_floats(symbols: Bytes, buffer: Bytes, at: int, num_bits: int, words: NDArray[np.uint32]) -> None:
+    """Symbols, and the rests from byte `at` on, to floats."""
+    shift = u64(num_bits - 9)
+    fraction = (u64(1) << shift) - u64(1)
+    for i in range(words.size):
+        rest = load64(buffer, at)
+        sign = (rest >> shift) & u64(1)
+        words[i] = (sign << u64(num_bits - 1)) | (u64(symbols[i]) << shift) | (rest & fraction)
+        at += (num_bits - 8) >> 3
 
 
 def array_of(values: Tensor, dtype: "np.dtype[Any]", kind: str) -> Numbers:
@@ -162,21 +192,42 @@ def array_of(values: Tensor, dtype: "np.dtype[Any]", kind: str) -> Numbers:
     return np.ascontiguousarray(numbers)
 
 
+def sent_of(row: Numbers, positions: Positions | None) -> Numbers:
+    return row if positions is None else row.take(positions)
+
+
 def spread(numbers: Numbers, positions: Positions | None, width: int) -> Tensor:
     """One row with the numbers at their positions and zero elsewhere."""
     if positions is None:
         return torch.from_numpy(numbers[None])
     row = np.zeros((1, width), numbers.dtype)
-    place(numbers, positions, row[0])
+    row[0, positions] = numbers
     return torch.from_numpy(row)
-
-
-def check(behind: int, buffer: Bytes, at: int) -> None:
-    """Raise if values with their tag at byte `at` could not be read."""
-    if behind < 0:
-        raise WireError(WHY[behind].format(tag=buffer[at] if behind == floats.UNKNOWN else ""))
 
 
 def write_bytes(numbers: Numbers, out: Bytes, at: int) -> int:
     out[at : at + numbers.nbytes] = numbers.view(np.uint8)
     return at + numbers.nbytes
+
+
+def read_tag(buffer: Bytes, at: int, end: int, known: int = CODED) -> tuple[bool, int]:
+    """Whether values are coded, and the byte behind the tag that says it."""
+    if at >= end:
+        raise values_end()
+    if buffer[at] > known:
+        raise WireError(f"Value coding {buffer[at]} is not known here.")
+    return bool(buffer[at] == CODED), at + 1
+
+
+def read_symbols(buffer: Bytes, at: int, end: int, count: int) -> tuple[Bytes, int]:
+    """So many Huffman-coded symbols from their table on, and the byte behind them."""
+    symbols, behind = read_coded(buffer, at, end, count)
+    if behind == BAD_TABLE:
+        raise WireError("The code table of a part is damaged.")
+    if behind < 0:
+        raise values_end()
+    return symbols, behind
+
+
+def values_end() -> WireError:
+    return WireError("The frame ends before the values of a part.")

@@ -39,7 +39,6 @@ np.seterr(over="ignore")  # kernels count on whole numbers that wrap around, of 
 from gossamer.core import Part, PartSpec, Quantized  # noqa: E402
 from gossamer.core.rng import philox  # noqa: E402
 from gossamer.wire import frame as frames  # noqa: E402
-from gossamer.wire.kernels import huffman, symbols  # noqa: E402
 
 
 def _checked(buffer, offset):
@@ -56,56 +55,16 @@ def _store64(buffer, offset, word):
     _checked(buffer, offset)[:] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
 
 
-def _line(buffer, offset):
-    first = int(offset) * buffer.itemsize
-    assert 0 <= first <= buffer.nbytes - 64, "an access outside of a buffer"
-    return buffer.view(np.uint8)[first : first + 64]
-
-
-def _pack64(mask, offset):
-    return np.packbits(_line(mask, offset) != 0, bitorder="little").view(np.uint64)[0]
-
-
-def _nonzero16(words, offset):
-    return np.uint64(np.packbits(_line(words, offset).view(np.uint16) != 0, bitorder="little").view(np.uint32)[0])
-
-
-def _store_places(places, offset, few, first):
-    assert 0 <= offset <= places.size - 8, "an access outside of a list"
-    places[offset : offset + 8] = np.frombuffer(int(few).to_bytes(8, "little"), np.uint8) + np.uint32(first)
-
-
-def _take_bytes(numbers, offset, shift, word, out, at):
-    assert 0 <= offset <= numbers.size - 64, "an access outside of a row"
-    assert 0 <= at <= out.size - 64, "an access outside of a list"
-    marked = np.unpackbits(np.array([word], np.uint64).view(np.uint8), bitorder="little") == 1
-    taken = (numbers[offset : offset + 64][marked].astype(np.uint64) >> np.uint64(shift)).astype(np.uint8)
-    out[at : at + 64] = 0
-    out[at : at + taken.size] = taken
-
-
-def _within(symbols, offset, low, num_symbols):
-    above = _line(symbols, offset) - np.uint8(low)
-    return np.packbits(above < num_symbols, bitorder="little").view(np.uint64)[0]
-
-
 INSTRUCTIONS = {
     "load64": _load64,
     "store64": _store64,
-    "pack64": _pack64,
-    "nonzero16": _nonzero16,
-    "store_places": _store_places,
-    "take_bytes": _take_bytes,
-    "within": _within,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
     "leading_zeros": lambda word: 64 - int(word).bit_length(),
-    "ones_in": lambda word: int(word).bit_count(),
 }
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # numba has no plain form of these
     for name, module in list(sys.modules.items()):
-        if name.startswith("gossamer.wire.kernels."):
+        if name.startswith("gossamer.wire."):
             vars(module).update({known: INSTRUCTIONS[known] for known in INSTRUCTIONS if hasattr(module, known)})
-    huffman.WORTH_SEVERAL, symbols.PIECE = 200, 64  # so that what many symbols go through is reached by fewer
 
 CORPUS = Path(__file__).parent / "corpus"
 RUN = 0x0123456789ABCDEF

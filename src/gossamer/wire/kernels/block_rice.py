@@ -6,103 +6,114 @@ block's end, as if a one stood there, so no count is needed. Before each block s
 the block before (mode 0 before the first), or 0, and four bits give the mode.
 """
 
-from typing import Any
-
+import numpy as np
 from numba import njit
 
-from gossamer.wire.kernels.bits import Bytes, Words, i64, peek, put, trailing_zeros, u64
-from gossamer.wire.kernels.elias_rice import get_gamma, get_rice, put_gamma, put_rice
+from gossamer.wire.kernels.bits import Bytes, Positions, i64, list_positions, peek, put, u64
+from gossamer.wire.kernels.elias_rice import GAMMA, gap_bits, gaps_of, get_gap, put_gap
 
 BLOCK = 512
-EMPTY, FULL, BITMAP, GAMMA, INVERTED = 0, 1, 2, 3, 10
-# 4 .. 9: Rice with r = 1 .. 6; 10: Elias-gamma of the zeros; 11 .. 15: Rice of the zeros with r = 1 .. 5
-ALL_ONES = u64(0xFFFFFFFFFFFFFFFF)
+EMPTY, FULL, BITMAP, ONES, ZEROS, NUM_MODES = 0, 1, 2, 3, 10, 16
+# ONES: gaps of the ones, by Elias-gamma, and the six modes behind it by Rice with r = 1 .. 6; ZEROS: gaps of the
+# zeros, and the five modes behind it by Rice with r = 1 .. 5
 
 
 @njit(cache=True)
-def block_word(words: Words, i: int, end: int, inverted: bool) -> Any:
-    """Word i of a packed mask, or its complement, with nothing from position `end` on."""
-    word = words[i]
-    if inverted:
-        word = ~word
-        if end - 64 * i < 64:
-            word &= (u64(1) << u64(max(end - 64 * i, 0))) - u64(1)
-    return word
-
-
-@njit(cache=True, inline="always")
-def _put_gap(out: Bytes, at: int, held: Any, num_held: int, gap: int, r: int) -> tuple[int, Any, int]:
-    if r == 0:
-        return put_gamma(out, at, held, num_held, gap)
-    return put_rice(out, at, held, num_held, gap, r)
+def _parameter(mode: int) -> int:
+    """Of the code of gaps, for modes from ONES on."""
+    r = mode - (ZEROS if mode >= ZEROS else ONES)
+    return r if r > 0 else GAMMA
 
 
 @njit(cache=True)
-def write_blocks(words: Words, modes: Bytes, width: int, out: Bytes, at: int) -> int:
+def _block_gaps(marks: Bytes, start: int, end: int, zeros: bool) -> Positions:
+    """The gaps of the ones, or of the zeros, of a block, and the one to its end."""
+    positions = np.empty(BLOCK + 1, np.int64)
+    count = list_positions(marks, start, end, 0 if zeros else 1, positions)
+    positions[count] = end
+    return gaps_of(positions[: count + 1], start)
+
+
+@njit(cache=True)
+def _choose(marks: Bytes, start: int, end: int, before: int) -> tuple[int, int]:
+    """The mode in which a block is shortest, of equals the lowest, and its bits with those that tell the mode."""
+    num_ones = i64(marks[start:end].sum())
+    if num_ones == 0 or num_ones == end - start:
+        mode = EMPTY if num_ones == 0 else FULL
+        return mode, 1 if mode == before else 5
+    zeros = 2 * num_ones > end - start
+    gaps = _block_gaps(marks, start, end, zeros)
+    best, fewest = BITMAP, end - start + (1 if before == BITMAP else 5)
+    for mode in range(ZEROS if zeros else ONES, NUM_MODES if zeros else ZEROS):
+        bits = gap_bits(gaps, _parameter(mode)) + (1 if mode == before else 5)
+        if bits < fewest:
+            best, fewest = mode, bits
+    return best, fewest
+
+
+@njit(cache=True)
+def plan_blocks(marks: Bytes) -> tuple[Bytes, int]:
+    """The mode of each block of a row of zeros and ones, and the bits of all."""
+    modes = np.empty((marks.size + BLOCK - 1) // BLOCK, np.uint8)
+    before, total = EMPTY, 0
+    for block in range(modes.size):
+        start = block * BLOCK
+        before, bits = _choose(marks, start, min(start + BLOCK, marks.size), before)
+        modes[block] = before
+        total += bits
+    return modes, total
+
+
+@njit(cache=True)
+def write_blocks(marks: Bytes, modes: Bytes, out: Bytes, at: int) -> int:
     """Write from byte `at` on; returns the byte behind."""
     before, held, num_held = EMPTY, u64(0), 0
     for block in range(modes.size):
-        mode = i64(modes[block])
-        start, end = block * BLOCK, min(block * BLOCK + BLOCK, width)
+        mode, start = i64(modes[block]), block * BLOCK
+        end = min(start + BLOCK, marks.size)
         same = mode == before
         before = mode
         at, held, num_held = put(out, at, held, num_held, u64(1 if same else mode << 1), 1 if same else 5)
         if mode == BITMAP:
-            for half in range(start, end, 32):
-                word = (words[half >> 6] >> u64(half & 32)) & u64(0xFFFFFFFF)
-                at, held, num_held = put(out, at, held, num_held, word, min(32, end - half))
-        elif mode >= GAMMA:
-            inverted = mode >= INVERTED
-            r = mode - (INVERTED if inverted else GAMMA)
-            previous = start - 1
-            for i in range(start >> 6, (end + 63) >> 6):
-                word = block_word(words, i, end, inverted)
-                while word != 0:
-                    position = 64 * i + trailing_zeros(word)
-                    word &= word - u64(1)
-                    at, held, num_held = _put_gap(out, at, held, num_held, position - previous - 1, r)
-                    previous = position
-            at, held, num_held = _put_gap(out, at, held, num_held, end - previous - 1, r)
+            for i in range(start, end):
+                at, held, num_held = put(out, at, held, num_held, u64(marks[i]), 1)
+        elif mode >= ONES:
+            for gap in _block_gaps(marks, start, end, mode >= ZEROS):
+                at, held, num_held = put_gap(out, at, held, num_held, gap, _parameter(mode))
     return at + (num_held > 0)
 
 
 @njit(cache=True)
-def read_blocks(buffer: Bytes, bit: int, limit: int, width: int, words: Words) -> int:
-    """Fill a packed mask of zeros; returns the position behind what was read, or -1 if it is damaged."""
+def read_blocks(buffer: Bytes, bit: int, limit: int, marks: Bytes) -> int:
+    """Fill in a row of zeros and ones; returns the bit position behind what was read, or -1 if it is damaged."""
     mode = EMPTY
-    for start in range(0, width, BLOCK):
+    for start in range(0, marks.size, BLOCK):
         if bit >= limit:
             return -1
-        end = min(start + BLOCK, width)
+        end = min(start + BLOCK, marks.size)
         head = i64(peek(buffer, bit) & u64(31))
         if head & 1:
             bit += 1
         else:
             mode = head >> 1
             bit += 5
-        inverted = mode >= INVERTED
-        if mode == FULL or inverted:
-            for i in range(start >> 6, (end + 63) >> 6):
-                words[i] = ALL_ONES if end - 64 * i >= 64 else (u64(1) << u64(end - 64 * i)) - u64(1)
+        marks[start:end] = mode == FULL or mode >= ZEROS
         if mode == BITMAP:
             if bit + end - start > limit:
                 return -1
-            for half in range(start, end, 32):
-                length = min(32, end - half)
-                word = peek(buffer, bit) & ((u64(1) << u64(length)) - u64(1))
-                words[half >> 6] |= word << u64(half & 32)
-                bit += length
-        elif mode >= GAMMA:
-            r = mode - (INVERTED if inverted else GAMMA)
+            for i in range(start, end):
+                marks[i] = (buffer[bit >> 3] >> (bit & 7)) & 1
+                bit += 1
+        elif mode >= ONES:
             position = start - 1
             while True:
                 if bit > limit:
                     return -1
-                gap, bit = get_gamma(buffer, bit) if r == 0 else get_rice(buffer, bit, limit, r)
+                gap, bit = get_gap(buffer, bit, limit, _parameter(mode))
                 position += gap + 1
                 if position >= end:
                     break
-                words[position >> 6] ^= u64(1) << u64(position & 63)
+                marks[position] ^= 1
             if position > end:
                 return -1
     return bit if bit <= limit else -1

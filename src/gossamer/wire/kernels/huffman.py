@@ -19,16 +19,134 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.wire.kernels.bits import Bytes, Words, i64, leading_zeros, peek, put, store64, u64
-from gossamer.wire.kernels.code_lengths import MAX_LENGTH, Counts, averages, code_lengths, ends
-from gossamer.wire.kernels.elias_rice import get_gamma, put_gamma
+from gossamer.wire.kernels.bits import Bytes, i64, leading_zeros, peek, put, u64
+from gossamer.wire.kernels.elias_rice import GAMMA, get_gap, put_gap
 
-BEFORE_FIRST = 8
-BAD_TABLE = -3  # why symbols cannot be read
+MAX_LENGTH = 12
+DEEPEST = 64  # more than any tree is deep: its weights grow at least as Fibonacci's numbers do, and end below 2^40
+NEVER = 1 << 62  # heavier than anything that is still to be joined
+ENOUGH = 32  # times that the symbols occur over which an average is taken
 FEW = 1 << 14  # symbols coded, for which an average may be worth its making
-AT_ONCE = 6  # symbols that one look into a table may show
-WORTH_SEVERAL = 4096  # symbols, for which such a table is worth its making
-TURNED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])  # the bits of a byte in reverse
+BEFORE_FIRST = 8  # the length of which the first run of a table tells the change
+ENDS, BAD_TABLE = -1, -3  # why symbols cannot be read
+
+Counts = NDArray[np.int64]  # of 256 symbols
+
+
+@njit(cache=True)
+def ends(numbers: Any) -> tuple[int, int]:
+    """The first and the last of 256 that are not zero; one, if all are: 255 and 255."""
+    low, high = 0, 255
+    while low < 255 and numbers[low] == 0:
+        low += 1
+    while high > low and numbers[high] == 0:
+        high -= 1
+    return low, high
+
+
+@njit(cache=True)
+def _sorted_symbols(counts: Counts) -> Counts:
+    """The symbols that occur, rare ones first, of equals the lowest first."""
+    symbols = np.flatnonzero(counts)
+    return np.sort(counts[symbols] * 256 + symbols) & 255
+
+
+@njit(cache=True)
+def _join(counts: Counts, symbols: Counts, num_codes: Counts) -> None:
+    """Huffman's procedure on two symbols or more: how many codes have each length.
+
+    Of equals leaves are joined before nodes, and older nodes before newer ones.
+    """
+    n = symbols.size
+    leaves = np.empty(n + 2, np.int64)
+    for i in range(n):
+        leaves[i] = counts[symbols[i]]
+    leaves[n:] = NEVER
+    nodes = np.full(n + 1, NEVER, np.int64)
+    parents = np.empty(n, np.int64)  # of nodes
+    leaf, node = 0, 0
+    for new in range(n - 1):  # both the leaves and the nodes made so far are in ascending order
+        weight = 0
+        for _ in range(2):
+            is_leaf = leaves[leaf] <= nodes[node]  # a number and no branch, as it cannot be foreseen
+            weight += min(leaves[leaf], nodes[node])
+            parents[node] = new  # the last time that this is written the node is taken
+            leaf += is_leaf
+            node += not is_leaf
+        nodes[new] = weight
+    depths = nodes
+    depths[n - 2] = 0
+    num_codes[0] = -1  # what is not a node is a code: under each node are two
+    num_codes[1] = 2
+    for i in range(n - 3, -1, -1):
+        depth = depths[parents[i]] + 1
+        depths[i] = depth
+        num_codes[depth] -= 1
+        num_codes[depth + 1] += 2
+    num_codes[0] = 0
+
+
+@njit(cache=True)
+def _shorten(num_codes: Counts) -> None:
+    """Make a full set of codes one of at most MAX_LENGTH bits.
+
+    Longer codes are cut off. As long as that are too many, one of MAX_LENGTH goes, and the longest that are shorter
+    give one code for two that are a bit longer.
+    """
+    room = 0
+    for length in range(MAX_LENGTH + 1, DEEPEST):
+        num_codes[MAX_LENGTH] += num_codes[length]
+    for length in range(1, MAX_LENGTH + 1):
+        room += num_codes[length] << (MAX_LENGTH - length)
+    for _ in range(room - (1 << MAX_LENGTH)):
+        length = MAX_LENGTH - 1
+        while num_codes[length] == 0:
+            length -= 1
+        num_codes[MAX_LENGTH] -= 1
+        num_codes[length] -= 1
+        num_codes[length + 1] += 2
+
+
+@njit(cache=True)
+def code_lengths(counts: Counts, lengths: Bytes) -> None:
+    """The code length of each of 256 symbols; 0 for those that do not occur, and for a lone one."""
+    lengths[:] = 0
+    symbols = _sorted_symbols(counts)
+    if symbols.size < 2:
+        return
+    num_codes = np.zeros(DEEPEST, np.int64)
+    _join(counts, symbols, num_codes)
+    _shorten(num_codes)
+    i = 0
+    for length in range(MAX_LENGTH, 0, -1):  # the rarest get the longest
+        for _ in range(num_codes[length]):
+            lengths[symbols[i]] = length
+            i += 1
+
+
+@njit(cache=True)
+def averages(counts: Counts, low: int, high: int) -> Counts:
+    """About sixteen times the mean count of each symbol from low to high and its neighbours, 1 at least.
+
+    It is the mean of two: over the fewest symbols up to this one that occur ENOUGH times (or all), and over the fewest
+    from this one on. Where n symbols occur c times, c * floor(2^20 / n) >> 16 is taken.
+    """
+    means = np.zeros(256, np.int64)
+    start, total = low, 0
+    for symbol in range(low, high + 1):
+        total += counts[symbol]
+        while total - counts[start] >= ENOUGH:
+            total -= counts[start]
+            start += 1
+        means[symbol] = total * ((1 << 20) // (symbol - start + 1)) >> 16
+    stop, total = high, 0
+    for symbol in range(high, low - 1, -1):
+        total += counts[symbol]
+        while total - counts[stop] >= ENOUGH:
+            total -= counts[stop]
+            stop -= 1
+        means[symbol] = max(1, (means[symbol] + (total * ((1 << 20) // (stop - symbol + 1)) >> 16)) >> 1)
+    return means
 
 
 @njit(cache=True)
@@ -74,6 +192,16 @@ def code_histogram(counts: Counts, of_numbers: bool) -> Any:
 
 
 @njit(cache=True)
+def plan_symbols(symbols: Bytes, of_numbers: bool) -> tuple[int, Counts, Bytes]:
+    """Bytes of table and codes of these symbols, their histogram, and the lengths of their codes."""
+    counts = np.zeros(256, np.int64)
+    for symbol in symbols:
+        counts[symbol] += 1
+    lengths, num_bytes = code_histogram(counts, of_numbers)
+    return num_bytes, counts, lengths
+
+
+@njit(cache=True)
 def write_table(counts: Counts, lengths: Bytes, out: Bytes, at: int) -> int:
     """Write the table from byte `at` on; returns the byte behind."""
     low, high = ends(counts)
@@ -89,7 +217,7 @@ def write_table(counts: Counts, lengths: Bytes, out: Bytes, at: int) -> int:
         else:
             word, num_bits = 1 + (length << 1), 5
         at, held, num_held = put(out, at, held, num_held, u64(word), num_bits)
-        at, held, num_held = put_gamma(out, at, held, num_held, run - 1)
+        at, held, num_held = put_gap(out, at, held, num_held, run - 1, GAMMA)
         before = length
         symbol += run
     return at + (num_held > 0)
@@ -117,7 +245,7 @@ def read_table(buffer: Bytes, at: int, end: int, lengths: Bytes) -> tuple[int, i
         else:
             length += 1 if word & 2 else -1
             bit += 2
-        more, bit = get_gamma(buffer, bit)
+        more, bit = get_gap(buffer, bit, limit, GAMMA)
         behind = symbol + more + 1
         if bit > limit or behind > high + 1 or not 0 <= length <= MAX_LENGTH:
             return -1, -1
@@ -133,22 +261,17 @@ def read_table(buffer: Bytes, at: int, end: int, lengths: Bytes) -> tuple[int, i
 
 
 @njit(cache=True)
-def _codes(lengths: Bytes) -> Words:
-    """The code of each symbol, its highest bit turned to the lowest place, where it is written first; below it, in 4
-    bits, its length."""
-    low, high = ends(lengths)
-    following = np.zeros(MAX_LENGTH + 2, np.int64)  # the next code of each length; at first how many are shorter by one
-    for symbol in range(low, high + 1):
-        following[i64(lengths[symbol]) + 1] += lengths[symbol] > 0
+def _codes(lengths: Bytes) -> Counts:
+    """The code of each symbol, its highest bit turned to the lowest place, where it is written first."""
+    codes = np.zeros(256, np.int64)
+    code = 0
     for length in range(1, MAX_LENGTH + 1):
-        following[length] = (following[length] + following[length - 1]) << 1
-    codes = np.zeros(256, np.uint64)
-    for symbol in range(low, high + 1):
-        length = i64(lengths[symbol])
-        if length > 0:
-            code = following[length]
-            following[length] += 1
-            codes[symbol] = (TURNED[code & 255] << 8 | TURNED[code >> 8]) >> (16 - length) << 4 | length
+        code <<= 1
+        for symbol in range(256):
+            if lengths[symbol] == length:
+                for bit in range(length):
+                    codes[symbol] |= ((code >> bit) & 1) << (length - 1 - bit)
+                code += 1
     return codes
 
 
@@ -158,73 +281,36 @@ def write_symbols(symbols: Bytes, lengths: Bytes, out: Bytes, at: int) -> int:
     codes = _codes(lengths)
     held, num_held = u64(0), 0
     for symbol in symbols:
-        code = codes[symbol]
-        at, held, num_held = put(out, at, held, num_held, code >> u64(4), i64(code & u64(15)))
+        at, held, num_held = put(out, at, held, num_held, u64(codes[symbol]), i64(lengths[symbol]))
     return at + (num_held > 0)
 
 
 @njit(cache=True)
-def _next_symbols(lengths: Bytes) -> NDArray[np.uint16]:
+def _next_symbols(lengths: Bytes) -> Counts:
     """For all that the next bits may be, as many as the longest code has, a symbol and above it its code's length."""
     codes = _codes(lengths)
-    low, high = ends(lengths)
-    longest = i64(lengths[low : high + 1].max())
-    table = np.empty(1 << longest, np.uint16)
-    for symbol in range(low, high + 1):
+    longest = i64(lengths.max())
+    table = np.empty(1 << longest, np.int64)
+    for symbol in range(256):
         length = i64(lengths[symbol])
         if length > 0:
-            for entry in range(i64(codes[symbol] >> u64(4)), 1 << longest, 1 << length):
-                table[entry] = symbol << 4 | length
+            for entry in range(codes[symbol], 1 << longest, 1 << length):
+                table[entry] = length << 8 | symbol
     return table
 
 
 @njit(cache=True)
-def _next_several(table: NDArray[np.uint16]) -> NDArray[np.uint64]:
-    """For all that the next MAX_LENGTH bits may be, the whole symbols in them, at most AT_ONCE, a byte each; then a
-    byte that tells how many, and one that tells their bits."""
-    several = np.empty(1 << MAX_LENGTH, np.uint64)
-    for window in range(1 << MAX_LENGTH):
-        found, num_found, used = u64(0), 0, 0
-        while num_found < AT_ONCE:
-            entry = i64(table[(window >> used) & (table.size - 1)])
-            if used + (entry & 15) > MAX_LENGTH:
-                break
-            found |= u64(entry >> 4) << u64(8 * num_found)
-            used += entry & 15
-            num_found += 1
-        several[window] = found | (u64(num_found) << u64(48)) | (u64(used) << u64(56))
-    return several
-
-
-@njit(cache=True)
 def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Bytes) -> int:
-    """Fill in the symbols, given a table that `read_table` found right; the byte behind, or -1 if they do not end."""
+    """Fill in the symbols, given a table that `read_table` found right; the byte behind, or ENDS if they do not end."""
     table = _next_symbols(lengths)
-    bit, limit, i = 8 * at, 8 * end, 0
-    if symbols.size >= WORTH_SEVERAL:
-        several, window = _next_several(table), u64((1 << MAX_LENGTH) - 1)
-        while i < symbols.size - 4 * AT_ONCE - 8:  # every look stores 8 bytes
-            if bit > limit:
-                return -1
-            word, used = peek(buffer, bit), u64(0)
-            for _ in range(4):  # of 12 bits each: one look into the buffer shows 57
-                found = several[(word >> used) & window]
-                store64(symbols, i, found)
-                i += i64((found >> u64(48)) & u64(255))
-                used += found >> u64(56)
-            bit += i64(used)
-    mask = u64(table.size - 1)
-    while i < symbols.size:
+    bit, limit, mask = 8 * at, 8 * end, u64(table.size - 1)
+    for i in range(symbols.size):
         if bit > limit:
-            return -1
-        word, used = peek(buffer, bit), u64(0)
-        for j in range(i, min(i + 4, symbols.size)):
-            entry = u64(table[(word >> used) & mask])
-            symbols[j] = entry >> u64(4)
-            used += entry & u64(15)
-        bit += i64(used)
-        i += 4
-    return (bit + 7) >> 3 if bit <= limit else -1
+            return ENDS
+        entry = table[peek(buffer, bit) & mask]
+        symbols[i] = entry & 255
+        bit += entry >> 8
+    return (bit + 7) >> 3 if bit <= limit else ENDS
 
 
 @njit(cache=True)
@@ -235,8 +321,7 @@ def write_coded(symbols: Bytes, counts: Counts, lengths: Bytes, out: Bytes, at: 
 
 @njit(cache=True)
 def read_coded(buffer: Bytes, at: int, end: int, count: int) -> tuple[Bytes, int]:
-    """`count` symbols from their table on, and the byte behind them, -1 if they do not end, or -3 if the table is
-    damaged."""
+    """`count` symbols from their table on, and the byte behind them, or in its place why they cannot be read."""
     lengths = np.empty(256, np.uint8)
     at, lone = read_table(buffer, at, end, lengths)
     if at < 0:
