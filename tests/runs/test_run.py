@@ -246,4 +246,4 @@ simulation = Simulation(QUADRATIC, workers=2)
 simulation.step()
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", program], env=environment, timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, check=True)
