@@ -1,5 +1,5 @@
 # make demo    compare three ways to share, on this machine, in under a minute
-# make test    everything that must hold
+# make test    what must hold, in some minutes; make test-all adds the slow tests
 # make docs    these pages and the Python reference as a site: site/index.html
 # make clean-cache    forget compiled kernels, after changing one that other files call
 # make lint    style, types, and which part may import which
@@ -8,14 +8,18 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DURATIONS := $(if $(filter true,$(CI)),--durations=15)
 
-.PHONY: demo test docs lint format clean clean-cache
+.PHONY: demo test test-all docs lint format clean clean-cache
 
 demo: $(VENV)/ready
 	$(BIN)/gossamer demo
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" $(DURATIONS)
+
+test-all: $(VENV)/ready
+	$(BIN)/pytest -n auto --dist worksteal $(DURATIONS)
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -20,11 +20,11 @@ from gossamer.data import Supervised
 from gossamer.experiments.experiment import Wire
 from gossamer.graphs.faults import Faults
 from gossamer.models import GnLeNet
-from gossamer.simulator import simulation as simulate
 from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.evaluation import EvaluationShard
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.shared_memory import Memory
+from gossamer.simulator.simulation import default_start, default_workers
 from gossamer.simulator.worker_pool import BLOCK_BYTES, WorkerError, WorkerPool, WorkPlan, forked, stop
 from gossamer.training.block import NodeError
 from gossamer.training.privacy import Privacy
@@ -197,18 +197,18 @@ def test_blocks_that_go_from_worker_to_worker_give_the_same_run(name: str, monke
 
 def test_there_are_as_many_workers_as_cores_on_systems_that_say_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7}, raising=False)
-    assert simulate.default_workers() == 3
+    assert default_workers() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 10)
-    assert simulate.default_workers() == 10
+    assert default_workers() == 10
     monkeypatch.setattr("gossamer.simulator.spawned_worker.AVAILABLE", False)
-    assert simulate.default_workers() == 1
+    assert default_workers() == 1
 
 
 @pytest.mark.parametrize(("platform", "start"), [("linux", "fork"), ("darwin", "spawn"), ("win32", "spawn")])
 def test_processes_are_copied_on_linux_only(platform: str, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", platform)
-    assert simulate.default_start() == start
+    assert default_start() == start
 
 
 def test_another_way_to_start_is_refused() -> None:

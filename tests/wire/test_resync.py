@@ -60,7 +60,7 @@ def test_both_ways_of_resending_are_taken_in_these_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CUMULATIVE)
 def test_a_run_with_faults_through_real_bytes_is_the_run_that_counts_them(case: str) -> None:
     counted, encoded = (
-        gossamer.simulate(of(case, faults=BAD, rounds=12, wire=Wire(mode), **LARGE), workers=2)
+        gossamer.simulate(of(case, faults=BAD, rounds=12, wire=Wire(mode), **LARGE), workers=1)
         for mode in ("count", "encode")
     )
     assert torch.equal(counted.models, encoded.models)
