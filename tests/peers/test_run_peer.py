@@ -18,7 +18,7 @@ from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.dashboard import compare
 from gossamer.peers.local.forkserver import Order
-from gossamer.peers.local.local_group import free_ports
+from gossamer.peers.local.local_group import LocalGroup, free_ports
 from gossamer.peers.logs import Log
 from gossamer.peers.peer import Signals, run_peer
 
@@ -101,3 +101,13 @@ def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
     order = Order(config, Timeouts(adaptive=True), "log.jsonl")
     assert order.write().count(b"\n") == 1
     assert Order.read(order.write()) == order
+
+
+def test_a_forked_peer_that_cannot_start_says_why_and_ends_with_code_2(tmp_path: Path) -> None:
+    with LocalGroup(EXPERIMENT, tmp_path / "up", metrics="nowhere") as peers:
+        peers.start("peer-0")
+        peers.wait(60)
+        assert peers.codes[peers.pids["peer-0"]] == 2
+        log = (peers.directory_of("peer-0") / "log.jsonl").read_text()
+    assert 'gossamer: an address is written "host:port"' in log
+    assert "Traceback" not in log
