@@ -35,7 +35,7 @@ from torch import Tensor
 
 from gossamer import Digits, Evaluation, Experiment, Supervised
 from gossamer.algorithms import Jwins
-from gossamer.core import Samples
+from gossamer.core import Samples, Task
 from gossamer.data.cifar import CIFAR10
 from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.topologies import RandomRegular
@@ -48,11 +48,11 @@ WIDTH = 90_000
 
 
 @dataclass(frozen=True)
-class Walk:
+class Walk(Task):
     """A task of any size whose gradients cost next to nothing: noise, from another place for every node and step."""
 
-    width: int
-    num_samples: int
+    width: int = WIDTH
+    num_samples: int = 1
 
     metric, labels, clients, buffers, num_test_samples = "nothing", None, None, torch.empty(0), 1
 

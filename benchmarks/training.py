@@ -86,7 +86,8 @@ class Engine:
 
         def block(nodes: range) -> Block:
             shards = [prepared.shards[i] for i in nodes]
-            return Block(prepared.experiment, prepared.task, nodes, shards, start.repeat(len(nodes), 1))
+            x0 = start.repeat(len(nodes), 1)
+            return Block(prepared.experiment, prepared.trainer, nodes, shards, x0, in_place=True)
 
         blocks = [[block(nodes) for nodes in own] for own in WorkPlan.of(prepared, workers).blocks]
 
@@ -338,7 +339,7 @@ def small(case: str, task: Supervised, nodes: int, batch: int, rate: float, repe
 
     contenders: dict[str, Callable[[], Contender]] = {"modules": modules, case: lambda: Engine(experiment, 1)}
     found = compare(contenders, repeat, 0.5)
-    strategy = experiment.load_task().strategy  # type: ignore[attr-defined]
+    strategy = experiment.trainer_for(experiment.load_task()).name
     yield line(case, "against_modules", found, case, "modules", nodes=nodes, strategy=strategy)
 
 

@@ -45,6 +45,7 @@ from gossamer.graphs.topologies import DirectedRandom, FullyConnected, RandomMat
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
 from gossamer.training.optimizer import Optimizer
+from gossamer.training.trainer import Trainer
 from gossamer.transforms import Fourier, Wavelet
 from gossamer.wire import Endpoint
 
@@ -143,11 +144,11 @@ def in_blocks(
     Into the ledger go the bytes of every round, sender and receiver.
     """
     task = experiment.task.load()
-    experiment = experiment.prepared(task)
+    trainer, experiment = Trainer(task), experiment.prepared(task)
     shards = experiment.shards(task)
     x0 = task.initial_model(experiment.seed)
     delivery, lateness = experiment.delivery, experiment.faults.lateness(experiment.nodes)
-    blocks = [Block(experiment, task, nodes, [shards[i] for i in nodes], x0.repeat(len(nodes), 1)) for nodes in split]
+    blocks = [Block(experiment, trainer, own, [shards[i] for i in own], x0.repeat(len(own), 1)) for own in split]
     endpoints = [experiment.endpoint(task, node) for node in range(experiment.nodes)]
     on_the_way: dict[tuple[int, int], list[tuple[int, int, bytes]]] = defaultdict(list)  # by arrival and receiver
     for t in range(experiment.rounds):

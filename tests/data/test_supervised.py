@@ -51,7 +51,6 @@ def test_a_layer_left_in_eval_trains_the_same_before_and_after_a_test() -> None:
     x = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
     data = x, torch.arange(8) % 2
     task = Supervised(nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5).eval(), nn.Linear(64, 2)), data, data)
-    task = replace(task, strategy="rows")  # a fresh copy of the module
     row, samples = task.initial_model(0), np.arange(8)
     before = task.gradient(row[None], [samples], [5])[1]
     task.evaluate(row, samples)
@@ -149,7 +148,7 @@ class Replacing(nn.Linear):
         ({"model": nn.Linear(6, 3).double()}, r"call .float\(\)"),
         ({"model": nn.Flatten()}, "nothing to train"),
         ({"model": nn.Linear(7, 3)}, "the model does not take the data: RuntimeError"),
-        ({"score": lambda output, target: (output.argmax(-1) == target).float().mean()}, "one number a sample"),
+        ({"score": lambda output, target: (output.argmax(-1) == target).float().mean()}, "one number per sample"),
         ({"train": (torch.randn(4, 6), torch.zeros(3).long())}, "train must be two tensors of the same length"),
         ({"test": (torch.randn(0, 6), torch.zeros(0).long())}, "test has no samples"),
         ({"train": (np.zeros((4, 6)), np.zeros(4))}, "train must be two tensors"),

@@ -15,7 +15,7 @@ from gossamer.models import GnLeNet, ResNet20
 from gossamer.models.fused.chain import Chain
 from gossamer.models.fused.layers import ConvNormPool, FastEvoNormS0, to_fast
 from gossamer.models.norms import EvoNormS0
-from gossamer.training.strategies import loss_of_one
+from gossamer.training.trainer import FusedTrainer, loss_and_gradient, trainer_for
 
 
 def group(bias: bool = True, relu_first: bool = False) -> list[nn.Module]:
@@ -125,7 +125,7 @@ def test_a_chain_by_hand_has_the_gradients_that_autograd_finds(bias: bool) -> No
         return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
 
     def loss(outputs: Tensor) -> tuple[Tensor, Tensor]:
-        return loss_of_one(of, outputs, targets)
+        return loss_and_gradient(of, outputs, targets)
 
     for x in (images(6, 3, 4, 4), 2 * images(6, 3, 4, 4) - 1):  # what the first leaves behind does not matter
         by_hand = torch.full_like(model, torch.nan)
@@ -167,11 +167,12 @@ def test_outputs_that_are_not_finite_give_a_loss_that_is_not() -> None:
 def test_steps_in_place_are_those_of_the_gradient(fast: bool) -> None:
     quick = task(GnLeNet()).load()
     quick = quick.with_fused_layers() if fast else quick
-    assert quick.descends == fast
+    trainer, buffers = trainer_for(quick, "rows", nodes=2), torch.empty(2, 0)
+    assert isinstance(trainer, FusedTrainer) == fast
     start, samples = quick.initial_model(0).repeat(2, 1), [np.arange(4), np.arange(4, 8)]
-    losses, gradient = quick.gradient(start, samples, [0, 0])
+    losses, gradient = trainer.gradient(start, samples, [0, 0], buffers)
     models = start.clone()
-    assert torch.equal(quick.descend(models, samples, [0, 0], 0.1), losses)
+    assert torch.equal(trainer.sgd_step_(models, samples, [0, 0], buffers, 0.1), losses)
     torch.testing.assert_close(models, start - 0.1 * gradient, rtol=0, atol=1e-7)
 
 
@@ -190,7 +191,8 @@ def test_targets_that_cross_entropy_leaves_out_are_left_out_by_fast_models_too()
     plain = plain.load()
     x, samples = plain.initial_model(0)[None], np.arange(6)[None]
     (loss, gradient), (fast_loss, fast) = (
-        each.gradient(x, samples, [0]) for each in (plain, plain.with_fused_layers())
+        trainer_for(each, "rows", nodes=1).gradient(x, samples, [0], torch.empty(1, 0))
+        for each in (plain, plain.with_fused_layers())
     )
     torch.testing.assert_close(fast_loss, loss)
     torch.testing.assert_close(fast, gradient, rtol=1e-4, atol=1e-6)
@@ -217,7 +219,9 @@ def test_a_fast_run_is_the_same_in_any_number_of_workers_and_near_the_plain_one(
 
 
 def test_fast_is_refused_where_there_is_no_choice_of_it() -> None:
-    with pytest.raises(ExperimentError, match="fast: True was given, and task quadratic has no choice of it"):
+    with pytest.raises(ExperimentError, match="fast: True was given, and task Quadratic has no choice of it"):
         Experiment(task=Quadratic(), fast=True).load_task()
+    experiment = Experiment(task=task(GnLeNet()), fast=True, strategy="vmap")
+    fused = experiment.load_task()
     with pytest.raises(ExperimentError, match="strategy: 'vmap' was given, and for it there must be no fast layers"):
-        Experiment(task=task(GnLeNet()), fast=True, strategy="vmap").load_task()
+        experiment.trainer_for(fused)

@@ -304,7 +304,8 @@ def lone_node(experiment: Experiment = QUADRATIC, me: int = 3) -> Node:
 def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) -> bytes:
     task = experiment.task.load()
     experiment = experiment.prepared(task)
-    block = Block(experiment, task, [node], [experiment.shards(task)[node]], task.initial_model(0)[None])
+    shards, x0 = [experiment.shards(task)[node]], task.initial_model(0)[None]
+    block = Block(experiment, experiment.trainer_for(task), [node], shards, x0)
     endpoint = experiment.endpoint(task, node, run_id)
     endpoint.send(block.outgoing(0)[0], round)
     return endpoint.bytes_for(0, round)

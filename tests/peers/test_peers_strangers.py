@@ -138,7 +138,8 @@ def frame_of(peers: LocalGroup, sender: int, round: int) -> bytes:
     experiment = toml.read(toml.load(peers.directory / "experiment.toml"))
     task = experiment.load_task()
     prepared = experiment.prepared(task)
-    block = Block(prepared, task, [sender], [prepared.shards(task)[sender]], task.initial_model(experiment.seed)[None])
+    shards, x0 = [prepared.shards(task)[sender]], task.initial_model(experiment.seed)[None]
+    block = Block(prepared, prepared.trainer_for(task), [sender], shards, x0)
     endpoint = prepared.endpoint(task, sender, group.run_id(peers.group, experiment))
     endpoint.send(row_of(block.outgoing(0)[0], 0), round)
     return endpoint.bytes_for(0, round)

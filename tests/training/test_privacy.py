@@ -34,7 +34,7 @@ def block(experiment: Experiment, noise: Any = seeded) -> Block:
     task = experiment.load_task()
     shards = experiment.shards(task)
     x0 = task.initial_model(0).repeat(experiment.nodes, 1)
-    return Block(experiment, task, range(experiment.nodes), shards, x0, noise)
+    return Block(experiment, experiment.trainer_for(task), range(experiment.nodes), shards, x0, noise)
 
 
 def without_noise(round: Round, width: int) -> Tensor:

@@ -18,8 +18,10 @@ from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import MatrixFactorization
 from gossamer.simulator.worker_pool import split
-from gossamer.training import strategies
 from gossamer.training.optimizer import Optimizer
+from gossamer.training.trainer import BatchedTrainer, Trainer, chunk_for, trainer_for
+
+NO_BUFFERS = torch.empty(40, 0)
 
 
 def task_of(model: nn.Module, inputs: tuple[int, ...] = (6,), **changes: object) -> Supervised:
@@ -66,11 +68,11 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_gradients_of_many_rows_at_once_are_those_of_one_after_the_other(name: str) -> None:
     task, expected = TASKS[name]
-    quick = task.by("auto", nodes=70)
-    assert (quick.strategy, quick.chunk) == (expected, 18)
+    quick = trainer_for(task, "auto", nodes=70)
+    assert (quick.name, quick.chunk) == (expected, 18)
     rows = task.initial_model(0) + 0.1 * torch.randn(40, sum(task.layer_sizes), generator=torch.Generator())
     batches = np.arange(40)[:, None] + np.arange(8)
-    slow, fast = (t.gradient(rows, batches, [0] * 40) for t in (task, quick))
+    slow, fast = (t.gradient(rows, batches, [0] * 40, NO_BUFFERS) for t in (Trainer(task), quick))
     for one, other in zip(slow, fast, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
@@ -80,9 +82,10 @@ def test_a_step_in_place_goes_down_the_gradients_of_rows(name: str) -> None:
     task = TASKS[name][0]
     rows = task.initial_model(0) + 0.1 * torch.randn(40, sum(task.layer_sizes), generator=torch.Generator())
     batches = np.arange(40)[:, None] + np.arange(8)
-    losses, slopes = task.gradient(rows, batches, [0] * 40)
-    expected = rows - 0.3 * slopes
-    torch.testing.assert_close(task.by("batched", nodes=70).descend(rows, batches, [0] * 70, 0.3), losses)
+    losses, gradient = task.gradient(rows, batches, [0] * 40)
+    expected = rows - 0.3 * gradient
+    batched = trainer_for(task, "batched", nodes=70)
+    torch.testing.assert_close(batched.sgd_step_(rows, batches, [0] * 40, NO_BUFFERS, 0.3), losses)
     torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -101,19 +104,19 @@ def test_what_one_model_takes_many_together_take_too() -> None:
         Supervised(dense, data, data, loss=loss, score=score),
         Supervised(nn.Sequential(nn.Linear(6, 4)), bytes_as_classes, bytes_as_classes),
     ):
-        slow, quick = task.load(), task.load().by("auto", nodes=8)
-        assert quick.strategy == "batched"
-        rows, batches = slow.initial_model(0).repeat(8, 1), np.arange(64).reshape(8, 8)
-        for one, other in zip(*(t.gradient(rows, batches, [0] * 8) for t in (slow, quick)), strict=True):
+        slow, quick = Trainer(task.load()), trainer_for(task.load(), "auto", nodes=8)
+        assert isinstance(quick, BatchedTrainer)
+        rows, batches = task.initial_model(0).repeat(8, 1), np.arange(64).reshape(8, 8)
+        for one, other in zip(*(t.gradient(rows, batches, [0] * 8, NO_BUFFERS) for t in (slow, quick)), strict=True):
             torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 
 def test_targets_that_cross_entropy_leaves_out_are_taken_by_rows() -> None:
     data = torch.randn(80, 6), torch.where(torch.arange(80) % 5 == 0, -100, torch.arange(80) % 4)
     task = Supervised(nn.Sequential(nn.Linear(6, 4)), data, data).load()
-    assert task.by("auto", nodes=8).strategy == "rows"
+    assert trainer_for(task, "auto", nodes=8).name == "rows"
     with pytest.raises(ValueError, match="'batched' needs data that are tensors, with targets from 0 on"):
-        task.by("batched", nodes=8)
+        trainer_for(task, "batched", nodes=8)
 
 
 @pytest.mark.parametrize("algorithm", [Dpsgd(), Jwins(), Choco(), RandomSampling(), LocalOnly()], ids=repr)
@@ -176,7 +179,7 @@ def test_nodes_are_split_evenly_into_whole_chunks(chunk: int, workers: int) -> N
     ],
 )
 def test_what_a_strategy_cannot_do_is_left_to_rows_and_refused_if_asked_for(model: nn.Module, why: str) -> None:
-    assert task_of(model).by("auto", nodes=16).strategy == "rows"
+    assert trainer_for(task_of(model), "auto", nodes=16).name == "rows"
     experiment = Experiment(nodes=4, rounds=1, task=task_of(model), topology=RandomRegular(degree=2))
     with pytest.raises(ExperimentError, match=why):
         gossamer.simulate(replace(experiment, strategy="batched"))
@@ -188,17 +191,17 @@ def test_layers_that_take_sequences_are_not_batched() -> None:
     x = torch.randn(20, 5, 6)
     data, loss = (x, x[..., :3]), nn.functional.mse_loss
     task = Supervised(nn.Linear(6, 3), data, data, loss=loss, score=lambda a, b: (a - b).square().mean((1, 2)))
-    assert task.by("auto", nodes=4).strategy == "vmap"
+    assert trainer_for(task, "auto", nodes=4).name == "vmap"
     with pytest.raises(ValueError, match="inputs must be vectors"):
-        task.by("batched", nodes=4)
+        trainer_for(task, "batched", nodes=4)
 
 
 def test_augmented_data_are_left_to_rows() -> None:
     task = task_of(CHAIN, augment=lambda x: x + torch.rand(()))
-    assert task.by("auto", nodes=16).strategy == "rows"
+    assert trainer_for(task, "auto", nodes=16).name == "rows"
     with pytest.raises(ValueError, match="not augmented"):
-        task.by("batched", nodes=16)
+        trainer_for(task, "batched", nodes=16)
 
 
 def test_chunks_depend_on_the_number_of_nodes_alone() -> None:
-    assert [strategies.chunk_for(n) for n in (1, 16, 96, 256, 4096)] == [16, 16, 24, 64, 64]
+    assert [chunk_for(n) for n in (1, 16, 96, 256, 4096)] == [16, 16, 24, 64, 64]

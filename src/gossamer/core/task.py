@@ -1,17 +1,20 @@
 """A task: model, data, loss and metric."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Samples = NDArray[np.int64]  # indices into a data set
 
 
 class Task(Protocol):
-    """Model, data, loss and metric. It knows nothing of nodes: rows of models and lists of samples come in."""
+    """Model, data, loss and metric. It knows nothing of nodes: rows of models and lists of samples come in.
+
+    A task of your own inherits from this class: what stands last here then has an answer.
+    """
 
     @property
     def metric(self) -> str:
@@ -53,3 +56,34 @@ class Task(Protocol):
 
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor) -> tuple[float, float]:
         """Loss and metric of one model (D,) with its buffers (K,) on these test samples."""
+
+    def fingerprint_arrays(self) -> Iterable[NDArray[np.generic]]:
+        """The data, so that processes can compare theirs; what no array holds is left out."""
+        return ()
+
+    def module_with(self, model: Tensor, buffers: Tensor) -> nn.Module:
+        """A new module with copies of this model (D,) and these buffers (K,), ready to predict; ValueError if the task
+        has none."""
+        raise ValueError(f"task {type(self).__name__} has no module; Run.models has its models")
+
+    def state_dict(self, model: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+        """The named tensors of such a module; if there is none, the model."""
+        return {"model": model}
+
+    # The same task otherwise; ValueError if it cannot be.
+
+    def with_data(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor] | None) -> "Task":
+        """With other training data, (inputs, targets), and other test data if there are any."""
+        raise ValueError(f"other data need a task of inputs and targets, such as digits; {type(self).__name__} is none")
+
+    def with_validation_split(self, share: float) -> "Task":
+        """Tested on a share of its training samples, which are then not trained on: to choose settings by."""
+        raise ValueError(f"{share} was given, and task {type(self).__name__} has no choice of it")
+
+    def on(self, device: str) -> "Task":
+        """Computed elsewhere, on a device as torch names it."""
+        raise ValueError(f"{device} was given, and task {type(self).__name__} has no choice of it")
+
+    def with_fused_layers(self) -> "Task":
+        """With quicker layers, whose sums run in another order, where there are any."""
+        raise ValueError(f"True was given, and task {type(self).__name__} has no choice of it")

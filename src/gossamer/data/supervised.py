@@ -1,11 +1,11 @@
-"""A task from any torch module and any data: minibatches in, one loss out, one score a test sample."""
+"""A task from any torch module and any data: minibatches in, one loss out, one score per test sample."""
 
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from gossamer.core import Samples
+from gossamer.core import Samples, Task
 from gossamer.core.rng import permutation, philox
-from gossamer.models.fused.chain import Chain
 from gossamer.models.fused.layers import to_fast
-from gossamer.training import strategies
 
 Data = tuple[Tensor, Tensor] | Dataset[Any]
 _EVALUATION_BATCH = 50, 250  # samples at a time: of large ones fewer, what is computed of them should stay in the cache
@@ -30,7 +28,7 @@ def correct(output: Tensor, target: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Supervised:
+class Supervised(Task):
     """Your own model and data.
 
     `model` is a module, whose weights every node then starts from, or something that makes one when called, such as
@@ -43,15 +41,13 @@ class Supervised:
     train: Data
     test: Data
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy  # mean over the minibatch
-    score: Callable[[Tensor, Tensor], Tensor] = correct  # one number a sample; its mean is the metric
+    score: Callable[[Tensor, Tensor], Tensor] = correct  # one number per sample; its mean is the metric
     metric: str = "accuracy"
     clients: NDArray[np.int64] | None = None
     augment: Callable[[Tensor], Tensor] | None = None  # of a minibatch in training; may draw from torch's generator
     prepare: Callable[[Tensor], Tensor] | None = None  # of every minibatch, such as bytes to numbers
     device: str = "cpu"  # where gradients and tests are computed
-    strategy: strategies.Strategy = "rows"  # how the gradients of several rows are computed
-    chunk: int = 1  # for other strategies, so many rows at a time
-    fast: bool = False  # take quicker layers, whose sums run in another order, where there are any
+    fused: bool = False  # in quicker layers, whose sums run in another order, where there are any
 
     def load(self) -> "Supervised":
         """The task itself, once model and data are known to fit."""
@@ -67,9 +63,11 @@ class Supervised:
         self._try_out()
         return self
 
+    def with_data(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor] | None) -> "Supervised":
+        return replace(self, train=train, test=self.test if test is None else test, clients=None).load()
+
     def with_validation_split(self, share: float) -> "Supervised":
-        """The same task tested on a share of its training samples, which are then not trained on: to choose settings
-        by. Which ones is fixed, so that they stay unseen whatever the seed."""
+        """Which samples are held out is fixed, so that they stay unseen whatever the seed."""
         order = permutation(philox(0, "held out"), self.num_samples)
         held, kept = np.split(order, [max(1, round(share * self.num_samples))])
         held.sort()
@@ -78,7 +76,6 @@ class Supervised:
         return replace(self, train=_part(self.train, kept), test=_part(self.train, held), clients=clients)
 
     def on(self, device: str) -> "Supervised":
-        """The same task computed elsewhere; ValueError if there is no such place."""
         try:
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError) as error:
@@ -86,55 +83,13 @@ class Supervised:
             raise ValueError(f'{device!r} was given, which torch cannot use here ({reason}); take "cpu"') from error
         return replace(self, device=device)
 
-    def by(self, strategy: Literal["auto"] | strategies.Strategy, nodes: int) -> "Supervised":
-        """The same task with a strategy for gradients; ValueError if it does not suit the model."""
-        if not self._is_plain:
-            if strategy not in ("auto", "rows"):
-                needs = "data that are tensors, with targets from 0 on, not augmented, on the CPU"
-                raise ValueError(f'{strategy!r} needs {needs}; take "rows"')
-            return replace(self, strategy="rows", chunk=1)
-        inputs, _ = self._fetch(self.train, np.arange(1))
-        if strategy == "auto":
-            strategy = strategies.strategy_for(self.module, self.loss, inputs)
-        if reason := strategies.unfit(strategy, self.module, self.loss, inputs):
-            raise ValueError(f'{strategy!r} was given, and for it {reason}; take "rows"')
-        return replace(self, strategy=strategy, chunk=1 if strategy == "rows" else strategies.chunk_for(nodes))
-
-    @cached_property
-    def _is_plain(self) -> bool:
-        """Can minibatches be had and taken together? Targets below 0 are what cross-entropy leaves out."""
-        tensors = self.device == "cpu" and isinstance(self.train, tuple) and self.augment is None
-        return tensors and (self.labels is None or self.labels.min() >= 0)
-
     def with_fused_layers(self) -> "Supervised":
-        """The same task with `fast` layers, compiled before any process is forked."""
-        return replace(self, fast=True).load()
+        return replace(self, fused=True).load()
 
-    @property
-    def descends(self) -> bool:
-        """Is `descend` better than `gradient`?"""
-        return self.strategy == "batched" or (self._chain is not None and self._is_plain)
-
-    def descend(self, models: Tensor, samples: Samples, seeds: Sequence[int], learning_rate: float) -> Tensor:
-        """Take a step of gradient descent in place, the losses (B,)."""
-        if self.strategy == "rows":
-            return self._descend_by_rows(models, samples, seeds, learning_rate)
-        losses = []
-        for start in range(0, len(models), self.chunk):
-            rows = slice(start, start + self.chunk)
-            _seed_all(seeds[start], self.train)
-            inputs, targets = self._fetch(self.train, samples[rows])
-            losses.append(self._together.descend(models[rows], inputs, targets, learning_rate))
-        return torch.cat(losses)
-
-    def _descend_by_rows(self, models: Tensor, samples: Samples, seeds: Sequence[int], learning_rate: float) -> Tensor:
-        losses, gradient = torch.zeros(len(models)), torch.empty(models.shape[1])
-        for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
-            _seed_all(seed, self.train)
-            inputs, targets = self._fetch(self.train, batch)
-            losses[row] = self._differentiate(models[row], self.buffers, inputs, targets, gradient)
-            models[row].sub_(gradient, alpha=learning_rate)
-        return losses
+    def fingerprint_arrays(self) -> Iterator[NDArray[Any]]:
+        for data in (self.train, self.test):
+            if isinstance(data, tuple):  # of another kind of data set, sizes and labels must do
+                yield from (tensor.numpy() for tensor in data)
 
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
@@ -152,13 +107,13 @@ class Supervised:
             except Exception as error:
                 raise ValueError(f"the model does not take the data: {type(error).__name__}: {error}") from error
         if shape != (len(targets),):
-            raise ValueError(f"score must give one number a sample, of {len(targets)} samples it gave {tuple(shape)}")
+            raise ValueError(f"score must give one number per sample, of {len(targets)} samples it gave {tuple(shape)}")
         for name, buffer in self.module.named_buffers():
             same, value = before[name]
             counts = name.endswith("num_batches_tracked") or buffer.is_floating_point()
             if buffer is not same or not (counts or torch.equal(buffer, value)):
                 raise ValueError(
-                    f"the model's buffer {name!r} changes in training in a way that cannot be kept a node; "
+                    f"the model's buffer {name!r} changes in training in a way that cannot be kept per node; "
                     "make it a tensor of floating-point numbers that is changed in place, or leave its layer out"
                 )
 
@@ -169,14 +124,13 @@ class Supervised:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
-        return (to_fast(module) if self.fast else module).to(self.device).train()
+        return (to_fast(module) if self.fused else module).to(self.device).train()
 
     def _new_module(self) -> nn.Module:
         # Seeded, because what is not trained must be the same in every process.
         return copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else _seeded(self.model, 0)
 
     def module_with(self, model: Tensor, buffers: Tensor) -> nn.Module:
-        """A new module with copies of this model (D,) and these buffers (K,), ready to predict."""
         module = self._new_module()
         trained = [p for p in module.parameters() if p.requires_grad]
         changing = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
@@ -186,14 +140,8 @@ class Supervised:
                     tensor.copy_(values.view(tensor.shape))
         return module.eval()
 
-    @cached_property
-    def _chain(self) -> Chain | None:
-        """The module's layers, if their gradients are better computed by hand."""
-        return Chain.of(self.module) if self.fast and self.device == "cpu" else None
-
-    @cached_property
-    def _together(self) -> strategies.BatchedTrainer:
-        return strategies.BatchedTrainer(self.strategy, self.module, self.loss)
+    def state_dict(self, model: Tensor, buffers: Tensor) -> dict[str, Tensor]:
+        return self.module_with(model, buffers).state_dict()
 
     @cached_property
     def _parameters(self) -> list[nn.Parameter]:
@@ -205,7 +153,7 @@ class Supervised:
         over all of them, which none does unless told to, and then there is no answer for several nodes."""
         for name, module in self.module.named_modules():
             if getattr(module, "track_running_stats", False) and getattr(module, "momentum", 0.1) is None:
-                raise ValueError(f"layer {name!r} has momentum=None, which is not kept a node; give it a number")
+                raise ValueError(f"layer {name!r} has momentum=None, which is not kept per node; give it a number")
         return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
 
     @cached_property
@@ -239,50 +187,32 @@ class Supervised:
     def gradient(
         self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        if not self.module.training:  # saying so to every layer takes as long as a layer
-            self.module.train()
-        if self.strategy != "rows":
-            return self._gradient_in_chunks(models, samples, seeds)
         models = models.to(self.device)  # on the CPU this is no copy, nor are those below
         kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
         gradients = torch.empty_like(models)
         losses = torch.zeros(len(models), device=self.device)
         for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
-            _seed_all(seed, self.train)
-            inputs, targets = self._fetch(self.train, batch, self.augment)
-            losses[row] = self._differentiate(models[row], kept[row], inputs, targets, gradients[row])
+            inputs, targets = self.minibatch(batch, seed)
+            losses[row] = self.gradient_of_row(models[row], kept[row], inputs, targets, gradients[row])
         if buffers is not None and kept is not buffers:
             buffers.copy_(kept)
         return losses.cpu(), gradients.cpu()
 
-    def _differentiate(
-        self, model: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, out: Tensor
-    ) -> Tensor | float:
-        """The loss of a model on a minibatch; its gradient goes into `out`."""
-        if self._chain is not None:
-            plain = self._is_plain and self.loss is nn.functional.cross_entropy and targets.dtype == torch.int64
-            classes = targets if plain else None
-            found = self._chain.gradient(
-                model, inputs, lambda x: strategies.loss_of_one(self.loss, x, targets), out, classes
-            )
-            if found is not None:
-                return found
+    def gradient_of_row(self, model: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, out: Tensor) -> Tensor:
+        """The loss of a model (D,) on a minibatch; its gradient goes into `out`."""
+        if not self.module.training:  # saying so to every layer takes as long as a layer
+            self.module.train()
         self._bind(model, buffers)
         loss = self.loss(self.module(inputs), targets)
-        slopes = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        torch.cat([slope.reshape(-1) for slope in slopes], out=out)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=out)
         return loss.detach()
 
-    def _gradient_in_chunks(self, models: Tensor, samples: Samples, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
-        losses, gradients = [], []
-        for start in range(0, len(models), self.chunk):
-            rows = slice(start, start + self.chunk)
-            _seed_all(seeds[start], self.train)  # what is random in `prepare` is of a chunk, whose nodes are fixed
-            inputs, targets = self._fetch(self.train, samples[rows])
-            loss, gradient = self._together.gradients(models[rows], inputs, targets)
-            losses.append(loss)
-            gradients.append(gradient)
-        return torch.cat(losses), torch.cat(gradients)
+    def minibatch(self, samples: Samples, seed: int) -> tuple[Tensor, Tensor]:
+        """Training samples as the model takes them, (b, ...) or, of tensors, (B, b, ...) for (B, b) of them. Whatever
+        is random in them, and in what the model then does with them, is drawn from the seed."""
+        _seed_all(seed, self.train)
+        return self._fetch(self.train, samples, self.augment)
 
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
         self.module.eval()

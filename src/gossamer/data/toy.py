@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gossamer.core import Samples
+from gossamer.core import Samples, Task
 from gossamer.core.rng import permutation, philox
 from gossamer.data.arrays import Arrays, Precision, task_of
 from gossamer.data.supervised import Supervised
@@ -68,7 +68,7 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class Quadratic:
+class Quadratic(Task):
     """Least squares with a known optimum; the metric is the distance to it."""
 
     dimension: int = 50

@@ -8,7 +8,7 @@ import msgspec
 
 from gossamer.algorithms import Dpsgd
 from gossamer.core import Algorithm, Samples, Task
-from gossamer.data import Digits, Supervised
+from gossamer.data import Digits
 from gossamer.data.partition import Iid, Partition, check_enough
 from gossamer.experiments import requirements
 from gossamer.experiments.tables import ExperimentError, TaskSource, named, section, words
@@ -17,6 +17,7 @@ from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular, Ring, Topology
 from gossamer.training.optimizer import Optimizer
 from gossamer.training.privacy import Privacy
+from gossamer.training.trainer import Trainer, trainer_for
 from gossamer.wire.endpoint import Endpoint
 
 __all__ = ["Evaluation", "Experiment", "ExperimentError", "TaskSource", "Wire", "named", "section"]
@@ -122,21 +123,21 @@ class Experiment:
         """The task, with what is to be held out of its training samples, where it is to be computed."""
         with section("task"):
             task = self.task.load()
-        if not isinstance(task, Supervised):
-            settings = ("device", self.device), ("strategy", self.strategy), ("fast", self.fast)
-            for key, given in (*settings, ("evaluation.validation", self.evaluation.validation)):
-                if given not in ("cpu", "auto", "rows", 0):
-                    raise ExperimentError(f"{key}: {given} was given, and task {named(self.task)} has no choice of it")
-            return task
         if self.evaluation.validation:
-            task = task.with_validation_split(self.evaluation.validation)
-        with section("device"):
-            task = task.on(self.device)
+            with section("evaluation.validation"):
+                task = task.with_validation_split(self.evaluation.validation)
+        if self.device != "cpu":
+            with section("device"):
+                task = task.on(self.device)
         if self.fast:
             with section("fast"):
                 task = task.with_fused_layers()
+        return task
+
+    def trainer_for(self, task: Task) -> Trainer:
+        """How the gradients of the nodes are computed."""
         with section("strategy"):
-            return task.by(self.strategy, self.nodes)
+            return trainer_for(task, self.strategy, self.nodes)
 
     def prepared(self, task: Task) -> "Experiment":
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""

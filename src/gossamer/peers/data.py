@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from gossamer.core import Samples, Task
-from gossamer.data import Supervised
 from gossamer.experiments.experiment import Experiment, ExperimentError, named
 
 
@@ -43,15 +42,13 @@ def prepare(experiment: Experiment, node: int, data: Path | None) -> PeerData:
     return PeerData(prepared, own, np.arange(own.num_samples))
 
 
-def _own_data(task: Task, directory: Path) -> Supervised:
+def _own_data(task: Task, directory: Path) -> Task:
     """The task with the training data, and if there are any the test data, of a directory."""
-    if not isinstance(task, Supervised):
-        raise ExperimentError("--data needs a task of inputs and targets, such as digits")
-    changes: dict[str, Any] = {"train": _pair(directory / "train.safetensors"), "clients": None}
-    if (directory / "test.safetensors").exists():
-        changes["test"] = _pair(directory / "test.safetensors")
+    train, test = directory / "train.safetensors", directory / "test.safetensors"
     try:
-        return replace(task, **changes).load()
+        return task.with_data(_pair(train), _pair(test) if test.exists() else None)
+    except ExperimentError:
+        raise
     except ValueError as error:
         raise ExperimentError(f"{directory}: {error}") from error
 

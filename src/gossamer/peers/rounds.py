@@ -72,7 +72,7 @@ class Node:
         self.me, self.timeouts, self.counters, self.log = me, timeouts, counters, log
         self.round = 0  # rounds that are complete
         x0 = self.task.initial_model(self.experiment.seed)[None]
-        self.block = Block(self.experiment, self.task, [me], [samples], x0, noise)
+        self.block = Block(self.experiment, self.experiment.trainer_for(self.task), [me], [samples], x0, noise)
         self.delivery = self.experiment.delivery
         self.endpoint = self.experiment.endpoint(self.task, me, run_id)
         self.state_transfer = StateTransfer(self.tensors(), self.experiment.seed, run_id)

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.core import Task
-from gossamer.data import Supervised
 from gossamer.experiments import toml
-from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.experiments.experiment import Experiment, ExperimentError, section
 from gossamer.runs import checkpoint, files, report, weights
 from gossamer.runs.weights import Node, Weights
 from gossamer.training.privacy import Privacy
@@ -94,12 +93,11 @@ class Run:
         takes what the task gives its model: `task.prepare(inputs)`, where there is such a thing.
         """
         task = self._task()
-        if not isinstance(task, Supervised):
-            raise ExperimentError(f"task: {self.document['task']['name']} has no module; Run.models has its models")
         found = self._weights(task)
         if found is None:
             raise ExperimentError(f"{self.document['name']} has no weights yet: it ended before its first checkpoint")
-        return task.module_with(*found.of(node))
+        with section("task"):
+            return task.module_with(*found.of(node))
 
     def state_dict(self, node: Node = "mean") -> dict[str, Tensor]:
         """The named tensors of `module(node)`."""

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from gossamer.core import Task
 from gossamer.core.state import map_tensors
-from gossamer.data import Supervised
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.runs import checkpoint, files
 
@@ -81,7 +80,7 @@ def write(path: Path, name: str, task: Task, weights: Weights, node: Node) -> No
     """Write one model of the experiment of this name to a file, its tensors named as in its state_dict; if the task has
     no module, there is one tensor, called model."""
     model, buffers = weights.of(node)
-    tensors = task.module_with(model, buffers).state_dict() if isinstance(task, Supervised) else {"model": model}
+    tensors = task.state_dict(model, buffers)
     separate = {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}  # some may share memory
     about = {"experiment": name, "round": str(weights.round), "node": str(node), "metric": task.metric}
     files.replace(path, save(separate, metadata=about))

@@ -49,8 +49,8 @@ class BlockRunners:
         self._blocks = []
         for nodes in (nodes for blocks in plan.blocks for nodes in blocks):
             shards = [prepared.shards[i] for i in nodes]
-            block = Block(experiment, task, nodes, shards, x0.expand(len(nodes), -1))
-            self._blocks.append(BlockRunner(block, board, codecs))
+            block = Block(experiment, prepared.trainer, nodes, shards, x0.expand(len(nodes), -1), in_place=True)
+            self._blocks.append(BlockRunner(block, experiment, board, codecs))
 
     def run(self, stage: str, round: int, item: int) -> None:
         if stage == "evaluate":
@@ -74,11 +74,11 @@ class BlockRunner:
     """A block and its place on the board, where its state is whenever no stage is under way."""
 
     block: Block
+    experiment: Experiment
     board: SharedState
     codecs: Codecs
 
     def __post_init__(self) -> None:
-        self.experiment = self.block.experiment
         self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
         self.delivery = self.experiment.delivery
         self.home: State = rows_of(self.board.state, self.rows)
@@ -167,7 +167,7 @@ class BlockRunner:
 
     def _carry(self, node: int, message: Message, round: int, counted: int, known: Mapping[str, Tensor]) -> Message:
         """A node's message through the endpoints of two nodes; to one that missed everything if sums are `known`."""
-        sender, receiver = (self.experiment.endpoint(self.block.task, number) for number in (node, node + 1))
+        sender, receiver = (self.experiment.endpoint(self.block.trainer.task, number) for number in (node, node + 1))
         if known:
             sender.restart(round, known)
         sender.send(message, round)

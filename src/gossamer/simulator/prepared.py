@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from gossamer.core import Samples, Task
-from gossamer.data import Supervised
 from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.evaluation import EvaluationShard, evaluation_shards
+from gossamer.training.trainer import Trainer
 
 
 class PreparedExperiment(NamedTuple):
@@ -18,14 +17,16 @@ class PreparedExperiment(NamedTuple):
 
     experiment: Experiment  # prepared
     task: Task
+    trainer: Trainer  # of the task
     shards: Sequence[Samples]  # of each node
     evaluation_shards: Sequence[EvaluationShard]
 
     @classmethod
     def of(cls, experiment: Experiment) -> "PreparedExperiment":
         task = experiment.load_task()
+        trainer = experiment.trainer_for(task)
         experiment = experiment.prepared(task)
-        return cls(experiment, task, experiment.shards(task), evaluation_shards(experiment, task))
+        return cls(experiment, task, trainer, experiment.shards(task), evaluation_shards(experiment, task))
 
     def fingerprint(self) -> str:
         """Differs if another process found other data, other weights or other shards."""
@@ -41,6 +42,4 @@ class PreparedExperiment(NamedTuple):
         yield task.initial_model(self.experiment.seed).numpy()
         yield from self.shards
         yield from (found for found in (task.labels, task.clients) if found is not None)
-        for data in (task.train, task.test) if isinstance(task, Supervised) else ():
-            if isinstance(data, tuple):  # of another kind of data set, sizes and labels must do
-                yield from (tensor.numpy() for tensor in data if isinstance(tensor, Tensor))
+        yield from task.fingerprint_arrays()

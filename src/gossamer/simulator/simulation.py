@@ -118,7 +118,7 @@ class Simulation:
         self._workers.run("outgoing", self.round)
         metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
         if self.round == 0:
-            metrics["strategy"] = getattr(self.task, "strategy", "rows")
+            metrics["strategy"] = self._prepared.trainer.name
         metrics |= self._count_bytes(*deliveries)
         self._workers.run("incoming", self.round)
         metrics |= self._weigh()

@@ -57,7 +57,7 @@ class WorkPlan:
 
     @classmethod
     def of(cls, prepared: PreparedExperiment, num_workers: int) -> "WorkPlan":
-        chunk = getattr(prepared.task, "chunk", 1)
+        chunk = prepared.trainer.chunk
         chunk_bytes = 4 * sum(prepared.task.layer_sizes) * chunk
         runs = split(range(prepared.experiment.nodes), num_workers, chunk)
         numbers = [_num_blocks(-(-len(run) // chunk), chunk_bytes, len(runs)) for run in runs]
