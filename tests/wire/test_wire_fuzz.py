@@ -110,7 +110,7 @@ from gossamer.compressors import Quantize
 from gossamer.simulator.simulation import Simulation
 from gossamer.experiments.experiment import Experiment, Wire
 from gossamer.transforms import Fourier
-KERNELS = [name for name in sys.modules if name.startswith("gossamer.wire.")]
+KERNELS = [name for name in sys.modules if name.startswith(("gossamer.wire.", "gossamer.transforms"))]
 ALGORITHMS = [a.QuantizedJwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Choco(transform=Fourier()),
               a.Silk(), a.QuantSgp(), a.Jwins(), a.JwinsPush(), a.Choco(Quantize(8))]
 for mode, algorithm in product(("count", "encode"), ALGORITHMS):

@@ -4,12 +4,14 @@ import numpy as np
 import torch
 
 from gossamer import wire
+from gossamer.algorithms.composition import Wrapper
 from gossamer.compressors import largest
 from gossamer.compressors.quantizers import LARGEST, quantize
-from gossamer.core import Part, partial_average, sparse_part, where
+from gossamer.core import Algorithm, Part, partial_average, sparse_part, where
 from gossamer.core.inbox import BlockInbox
 from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.block_runner import edges_of
+from gossamer.transforms import Transform
 
 
 def precompile(experiment: Experiment) -> None:
@@ -17,6 +19,7 @@ def precompile(experiment: Experiment) -> None:
     _average(experiment)
     if any(spec.values.startswith("int") for spec in experiment.algorithm.parts.values()):
         quantize(torch.ones(1, 2), None, bucket=0, norm=LARGEST, top=1, rng=None)
+    _transform(experiment.algorithm)
     wire.precompile(counted=experiment.wire.mode == "count")
 
 
@@ -31,3 +34,12 @@ def _average(experiment: Experiment) -> None:
     partial_average(x, BlockInbox({"x": part}, edges, [0]), "x")
     if any(spec.values == "float64" for spec in experiment.algorithm.parts.values()):
         BlockInbox({"x": Part(x.double())}, edges, [0]).sum("x")
+
+
+def _transform(algorithm: Algorithm) -> None:
+    """There and back with a small model."""
+    while isinstance(algorithm, Wrapper):
+        algorithm = algorithm.inner
+    transform = getattr(algorithm, "transform", None)
+    if isinstance(transform, Transform):
+        transform.inverse(transform.forward(torch.zeros(1, 4096)))
