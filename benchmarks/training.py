@@ -93,7 +93,8 @@ class Engine:
 
         def train(stage: str, round: int, item: int) -> None:
             for block in blocks[item]:
-                block.outgoing(round)
+                block.train(round)
+                block.send(round)
 
         self.num_steps = experiment.nodes * experiment.local_steps
         self._workers, self._number = workers_of(train, len(blocks)), 0

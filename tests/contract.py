@@ -141,7 +141,7 @@ def in_blocks(
 ) -> Tensor:
     """(n, D) models after a run in which every block is on its own: only bytes cross, as between real peers.
 
-    Into the ledger go the bytes of every round, sender and receiver.
+    Into the ledger go the bytes of every exchange (counted from 1), sender and receiver.
     """
     task = experiment.task.load()
     trainer, experiment = Trainer(task), experiment.prepared(task)
@@ -151,11 +151,14 @@ def in_blocks(
     blocks = [Block(experiment, trainer, own, [shards[i] for i in own], x0.repeat(len(own), 1)) for own in split]
     endpoints = [experiment.endpoint(task, node) for node in range(experiment.nodes)]
     on_the_way: dict[tuple[int, int], list[tuple[int, int, bytes]]] = defaultdict(list)  # by arrival and receiver
-    for t in range(experiment.rounds):
+    for t in range(experiment.rounds * experiment.exchanges):
         up = torch.from_numpy(delivery.up(t))[:, None]
         own: dict[int, Message] = {}
         for block in blocks:
-            message, _ = block.outgoing(t, up[list(block.nodes)])
+            here = up[list(block.nodes)]
+            if t % experiment.exchanges == 0:
+                block.train(t // experiment.exchanges, here)
+            message = block.send(t, here)
             for row, node in enumerate(block.nodes):
                 one = row_of(message, row)  # of a node that is down nobody hears it, and nothing comes of it
                 own[node] = endpoints[node].send(one, t) if up[node] else experiment.endpoint(task, node).send(one, t)
@@ -166,10 +169,10 @@ def in_blocks(
                 ledger[t + 1, s, r] = len(content)
             if there:
                 endpoints[s].acknowledged(r, t)
-                on_the_way[t + int(lateness[s]), r].append((s, t, content))
+                on_the_way[t + int(lateness[s]) * experiment.exchanges, r].append((s, t, content))
         for block in blocks:
             arrivals = [_arrivals(endpoints[i], delivery, t, on_the_way[t, i], own[i]) for i in block.nodes]
-            block.incoming(t, BlockInbox.of_arrivals(arrivals), up[list(block.nodes)])
+            block.receive(t, BlockInbox.of_arrivals(arrivals), up[list(block.nodes)])
     models = torch.empty(experiment.nodes, len(x0))
     for block in blocks:
         models[list(block.nodes)] = block.models()

@@ -22,8 +22,9 @@ PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
             "8", "silk-digits", "--rounds", "8",
             "--set", 'topology={name = "redrawn", graph = {name = "random-regular", degree = 4}}',
         ],
+        ["8", "silk-digits", "--rounds", "8", "--set", "exchanges=2"],
     ],
-    ids=["jwins", "sparse-push on a graph that changes", "silk on a graph that changes"],
+    ids=["jwins", "sparse-push on changing graphs", "silk on changing graphs", "silk with two exchanges per round"],
 )  # fmt: skip
 def test_eight_peers_end_with_the_simulators_models_and_bytes(arguments: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gossamer", "up", *arguments, *PATIENT, "--verify", "--json"]

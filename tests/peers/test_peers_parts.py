@@ -307,7 +307,8 @@ def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) ->
     shards, x0 = [experiment.shards(task)[node]], task.initial_model(0)[None]
     block = Block(experiment, experiment.trainer_for(task), [node], shards, x0)
     endpoint = experiment.endpoint(task, node, run_id)
-    endpoint.send(block.outgoing(0)[0], round)
+    block.train(0)
+    endpoint.send(block.send(0), round)
     return endpoint.bytes_for(0, round)
 
 
@@ -351,8 +352,8 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     experiment = replace(QUADRATIC, algorithm=algorithm, topology=topology)
     giver, taker = lone_node(experiment, 2), lone_node(experiment, 3)
     for t in range(3):
-        message, _ = giver.block.outgoing(t)
-        giver._take_in(t, [], giver.endpoint.send(message, t), [])
+        giver.block.train(t)
+        giver._take_in(t, [], giver.endpoint.send(giver.block.send(t), t), [])
     giver.round, giver._shared = 3, (3, giver.tensors())
     frame = giver.whole_state()
     assert frame is not None
@@ -361,7 +362,8 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     assert taker.round == 3
     for name, tensor in giver.tensors().items():
         assert torch.equal(taker.tensors()[name], tensor), name
-    taker.endpoint.send(taker.block.outgoing(3)[0], 3)
+    taker.block.train(3)
+    taker.endpoint.send(taker.block.send(3), 3)
     receiver = taker.experiment.endpoint(taker.task, 1, run_id=77)
     for name, part in receiver.receive(receiver.check(taker.endpoint.bytes_for(1, 3), 3, 3)).message.items():
         if algorithm.parts[name].cumulative:  # a receiver that knows nothing of it gets the whole sum at once
@@ -375,7 +377,7 @@ def test_a_whole_state_is_that_of_the_end_of_a_round_while_the_next_steps_are_ta
     task = Supervised(lambda: GnLeNet().build((3, 8, 8), 10), data, data)
     node = lone_node(replace(QUADRATIC, task=task, algorithm=Jwins(), fast=True))
     before, model = node.whole_state(), node.block.models().clone()
-    node.block.outgoing(0)  # in place: of fast models, steps are
+    node.block.train(0)  # in place: of fast models, steps are
     assert not torch.equal(node.block.models(), model)
     assert node.whole_state() == before
 

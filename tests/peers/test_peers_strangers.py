@@ -141,7 +141,8 @@ def frame_of(peers: LocalGroup, sender: int, round: int) -> bytes:
     shards, x0 = [prepared.shards(task)[sender]], task.initial_model(experiment.seed)[None]
     block = Block(prepared, prepared.trainer_for(task), [sender], shards, x0)
     endpoint = prepared.endpoint(task, sender, group.run_id(peers.group, experiment))
-    endpoint.send(row_of(block.outgoing(0)[0], 0), round)
+    block.train(0)
+    endpoint.send(row_of(block.send(0), 0), round)
     return endpoint.bytes_for(0, round)
 
 

@@ -63,17 +63,17 @@ def test_seeded_noise_can_be_drawn_again_and_secret_noise_cannot() -> None:
 
 def test_a_rounds_change_is_clipped_and_its_noise_has_the_stated_deviation() -> None:
     free = block(replace(SMALL, privacy=Privacy(clip=1e6, noise=1.0)), without_noise)
-    free.outgoing(0)
+    free.train(0)
     change = free.models()
     norms = change.norm(dim=1)
     assert norms.min() > 1
     clip = float(norms.median())  # holds some, and not others
     held = block(replace(SMALL, privacy=Privacy(clip, 1.0)), without_noise)
-    held.outgoing(0)
+    held.train(0)
     expected = change * (clip / norms).clamp(max=1)[:, None]
     torch.testing.assert_close(held.models(), expected, rtol=1e-5, atol=1e-6)
     noisy = block(replace(SMALL, privacy=Privacy(clip, 3.0)))
-    noisy.outgoing(0)
+    noisy.train(0)
     noise = noisy.models() - expected
     assert noise.std(dim=1).numpy() == pytest.approx(np.full(4, 3 * clip), rel=0.06)
 
@@ -90,7 +90,7 @@ def test_a_change_that_is_not_finite_or_as_large_as_can_be_stays_in_the_ball(val
 def test_clipped_by_nothing_and_hardly_noised_it_is_the_plain_algorithm() -> None:
     plain, private = block(SMALL), block(replace(SMALL, privacy=Privacy(1e6, 1.0)), without_noise)
     for each in (plain, private):
-        each.outgoing(0)
+        each.train(0)
     torch.testing.assert_close(private.models(), plain.models())
 
 
@@ -102,8 +102,8 @@ def test_whatever_the_data_are_a_change_stays_in_the_ball(name: str) -> None:
     for spread in (1.0, 50.0):  # other data of the same size, and larger gradients
         of = _block_on(spread, name)
         before = of.models().clone()
-        of.outgoing(0)
-        assert (of.before_send - before).norm(dim=1).max() <= 0.5 * 1.0001
+        of.train(0)
+        assert (of.models() - before).norm(dim=1).max() <= 0.5 * 1.0001
 
 
 @pytest.mark.parametrize("name", ANY_KIND)
@@ -112,7 +112,8 @@ def test_an_algorithm_is_shown_nothing_of_the_data_but_the_protected_change(
 ) -> None:
     def after_a_round(spread: float) -> dict[str, Tensor]:
         of = _block_on(spread, name)
-        message, _ = of.outgoing(0)
+        of.train(0)
+        message = of.send(0)
         return dict(tensors_of(of.state)) | {f"sent {part}": sent.values for part, sent in message.items()}
 
     one, other = after_a_round(1.0), after_a_round(50.0)

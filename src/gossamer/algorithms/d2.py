@@ -29,7 +29,7 @@ class D2(Algorithm):
 
     lazy: bool = False  # mix with (W + I) / 2
 
-    requires = frozenset({"symmetric", "static", "reliable", "one_local_step"})
+    requires = frozenset({"symmetric", "static", "reliable", "one_local_step", "one_exchange"})
     parts = {"x": PartSpec()}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "D2":

@@ -36,7 +36,7 @@ class DcdPsgd(Algorithm):
 
     compressor: Compressor = Quantize(bits=8)
 
-    requires = frozenset({"symmetric", "one_local_step"})
+    requires = frozenset({"symmetric", "one_local_step", "one_exchange"})
 
     @property
     def parts(self) -> dict[str, PartSpec]:
@@ -62,7 +62,7 @@ class EcdPsgd(Algorithm):
 
     compressor: Compressor = Qsgd(bits=8)
 
-    requires = frozenset({"symmetric", "static", "reliable", "one_local_step"})
+    requires = frozenset({"symmetric", "static", "reliable", "one_local_step", "one_exchange"})
 
     @property
     def parts(self) -> dict[str, PartSpec]:

@@ -26,7 +26,7 @@ class State(NamedTuple):
 class GradientTracking(Algorithm):
     """Step along a gossiped estimate of the average gradient."""
 
-    requires = frozenset({"symmetric", "reliable", "one_local_step"})
+    requires = frozenset({"symmetric", "reliable", "one_local_step", "one_exchange"})
     parts = {"x": PartSpec(), "y": PartSpec()}
 
     def init(self, x0: Tensor) -> State:

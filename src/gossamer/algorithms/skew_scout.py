@@ -42,7 +42,7 @@ class SkewScout(Algorithm):
     family: str = "sym2"  # the wavelet
     levels: int = 4
 
-    requires = frozenset({"symmetric"})
+    requires = frozenset({"symmetric", "one_exchange"})
     tries_models = True
 
     def __post_init__(self) -> None:

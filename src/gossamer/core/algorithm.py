@@ -27,7 +27,8 @@ class Round(NamedTuple):
     local_steps: int = 1  # of every round
     loss: Callable[[Tensor], Tensor] = _no_loss  # (B, D) -> (B, 1): of these models on the nodes' next minibatches
     layer_sizes: tuple[int, ...] = ()  # parameters of each of the model's tensors, in their order in the flat vector
-    exchange: int = 0  # which exchange of the round this is
+    exchange: int = 0  # which exchange of the round this is,
+    exchanges: int = 1  # of so many
 
 
 class Algorithm:
@@ -46,7 +47,7 @@ class Algorithm:
     @property
     def requires(self) -> frozenset[str]:
         """What must hold, checked before the first round: "symmetric" weights, "column_stochastic" weights, a "static"
-        or a "changing" topology, "reliable" delivery, "one_local_step" per round."""
+        or a "changing" topology, "reliable" delivery, "one_local_step" and "one_exchange" per round."""
         return frozenset()
 
     @property
@@ -98,7 +99,7 @@ class Algorithm:
         return state._replace(x=state.x - round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
-        """What each node shares with its out-neighbours this round."""
+        """What each node shares with its out-neighbours in an exchange."""
         raise NotImplementedError(f"{type(self).__name__} must define send")
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:

@@ -89,6 +89,7 @@ class Experiment:
     nodes: int = 16
     rounds: int = 100
     local_steps: int = 3  # SGD steps of a node between two exchanges, tau
+    exchanges: int = 1  # per round, each over a mixing matrix of its own
     batch_size: int = 16
     task: TaskSource = field(default_factory=Digits)
     partition: Partition = field(default_factory=Iid)
@@ -109,7 +110,7 @@ class Experiment:
         must = "1 to 100 letters, digits, spaces, dots, - or _, and not begin with a dot or space"
         _check(usable is not None, "name", must, self.name)
         _check(0 <= self.seed < 2**63, "seed", "at least 0 and under 2^63", self.seed)
-        for name in ("nodes", "rounds", "local_steps", "batch_size"):
+        for name in ("nodes", "rounds", "local_steps", "exchanges", "batch_size"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
 
     def with_digests(self) -> "Experiment":
@@ -163,7 +164,8 @@ class Experiment:
     @property
     def delivery(self) -> Delivery:
         """Who hears from whom."""
-        return Delivery(self.topology, self.nodes, self.seed, self.algorithm.on_missing, self.faults)
+        shared = self.topology, self.nodes, self.seed
+        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges)
 
     def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
         """A node's ends of its links, where this is the experiment as it is run."""

@@ -11,7 +11,7 @@ from gossamer.training.privacy import is_installed as can_account
 if TYPE_CHECKING:
     from gossamer.experiments.experiment import Experiment
 
-REQUIREMENTS = {"symmetric", "column_stochastic", "static", "changing", "reliable", "one_local_step"}
+REQUIREMENTS = {"symmetric", "column_stochastic", "static", "changing", "reliable", "one_local_step", "one_exchange"}
 """What an algorithm can require."""
 
 
@@ -102,6 +102,10 @@ def _check_rounds(experiment: "Experiment") -> None:
     if "one_local_step" in algorithm.requires and experiment.local_steps != 1:
         raise ExperimentError(
             f"local_steps: {name} is defined for one local step per round, {experiment.local_steps} was given; take 1"
+        )
+    if "one_exchange" in algorithm.requires and experiment.exchanges != 1:
+        raise ExperimentError(
+            f"exchanges: {name} is defined for one exchange per round, {experiment.exchanges} was given; take 1"
         )
 
 

@@ -112,7 +112,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         wire.precompile()
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
-            rounds=experiment.rounds, most_bytes=node.most_bytes, check=node.check,
+            rounds=experiment.rounds * experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
             state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
@@ -234,7 +234,7 @@ def _watch(
 def _serve_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end: ExitStack, log: Log) -> None:
     def gauges() -> dict[str, float]:
         round = node.round
-        near = {n for each in node.neighbours(round) for n in each}
+        near = {n for each in node.neighbours(node.exchange) for n in each}
         return {
             "round": round,
             "neighbours": len(near),

@@ -115,46 +115,62 @@ class Node:
 
     # Rounds.
 
-    def neighbours(self, round: int) -> tuple[list[int], list[int]]:
-        """To whom this node sends in a round, and from whom it hears."""
+    @property
+    def exchange(self) -> int:
+        """The first exchange of the next round. On the network, all is counted in exchanges."""
+        return self.round * self.experiment.exchanges
+
+    def neighbours(self, exchange: int) -> tuple[list[int], list[int]]:
+        """To whom this node sends in an exchange, and from whom it hears."""
         if not self.experiment.algorithm.parts:
             return [], []
-        return self.delivery.neighbours(round, self.me)
+        return self.delivery.neighbours(exchange, self.me)
 
     def step(self, transport: Transport) -> dict[str, Any]:
         """Run the next round; its metrics."""
-        started, t = time.monotonic(), self.round
-        receivers, senders = self.neighbours(t)
-        soon = [node for number in (t, t + 1) for each in self.neighbours(number) for node in each]
-        transport.watch(soon)
-        transport.begin(t)
-        message, losses = self.block.outgoing(t)
-        came: list[Arrived] = []
-        own: Message = {}
-        began = time.monotonic()
-        if message:
-            message = row_of(message, 0)
-            own = self.endpoint.send(message, t)
-            self._weigh(message, t)
-            until = began + self.waits.deadline_seconds
-            transport.publish(t, receivers, lambda receiver: self.endpoint.bytes_for(receiver, t), until)
-            came = transport.collect(t, senders, until)
-        waited = time.monotonic() - began
-        missing = self._take_in(t, came, own, senders)
-        self.waits.add(waited, not missing)
+        started = time.monotonic()
+        exchanges = range(self.exchange, self.exchange + self.experiment.exchanges)
+        near = {node for e in (*exchanges, exchanges.stop) for each in self.neighbours(e) for node in each}
+        transport.watch(sorted(near))
+        transport.begin(self.exchange)
+        losses = self.block.train(self.round)
+        waited, missing = 0.0, 0
+        for exchange in exchanges:
+            seconds, without = self._exchange(exchange, transport)
+            waited, missing = waited + seconds, missing + without
         self.round += 1
         self._shared = self.round, self.tensors()
-        alive = sum(transport.alive(node) for node in set(soon))
         return {
             "round": self.round,
             "train_loss": losses.item(),
             "waited_seconds": round(waited, 4),
             "missing": missing,
-            "alive": alive,
-            "neighbours": len(set(soon)),
+            "alive": sum(transport.alive(node) for node in near),
+            "neighbours": len(near),
             **self.evaluation(),
             "seconds": round(time.monotonic() - started, 4),
         }
+
+    def _exchange(self, exchange: int, transport: Transport) -> tuple[float, int]:
+        """Send and receive; how long it waited, and how many messages it had to do without."""
+        receivers, senders = self.neighbours(exchange)
+        if exchange != self.exchange:
+            transport.begin(exchange)
+        message = self.block.send(exchange)
+        came: list[Arrived] = []
+        own: Message = {}
+        began = time.monotonic()
+        if message:
+            message = row_of(message, 0)
+            own = self.endpoint.send(message, exchange)
+            self._weigh(message, exchange)
+            until = began + self.waits.deadline_seconds
+            transport.publish(exchange, receivers, lambda to: self.endpoint.bytes_for(to, exchange), until)
+            came = transport.collect(exchange, senders, until)
+        waited = time.monotonic() - began
+        missing = self._take_in(exchange, came, own, senders)
+        self.waits.add(waited, not missing)
+        return waited, missing
 
     def evaluation(self) -> dict[str, float]:
         if not self.experiment.evaluation.due(self.round, self.experiment.rounds):
@@ -165,7 +181,7 @@ class Node:
         return {"test_loss": loss, self.task.metric: score}
 
     def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int]) -> int:
-        """The second half of a round; how many messages it had to do without."""
+        """The second half of an exchange; how many messages it had to do without."""
         found: dict[tuple[int, int], Message] = {(self.me, t): own}
         for delivery in came:
             try:
@@ -176,25 +192,25 @@ class Node:
                 self.counters.add(bad_frames=1)
                 self.log.rate_limited("bad frame", node=delivery.sender, reason=str(error))
         others = [key for key in found if key != (self.me, t)]
-        used, dropped = self.delivery.usable(others, t, self.late_rounds)
+        used, dropped = self.delivery.usable(others, t, self.late_rounds * self.experiment.exchanges)
         missing = len(set(senders) - {sender for sender, sent in used if sent == t})
         late = sum(sent < t for _, sent in used)
         self.counters.add(missing=missing, late_used=late, late_dropped=len(dropped))
         if missing and self.reliable:
             raise NodeError(
-                f"{missing} messages did not come in round {t + 1}, and this algorithm needs every one of them; "
+                f"{missing} messages did not come in round {self.round + 1}, and this algorithm needs every one; "
                 "start all peers again from an earlier state, or take an algorithm such as dpsgd, jwins or sparse-push"
             )
         links = self.delivery.arrivals_at(t, self.me, used)
         sent = zip(links.senders.tolist(), (t - links.ages).tolist(), links.weights.tolist(), strict=True)
         arrivals = [Arrival(j, weight, found[j, at], (j, at) == (self.me, t)) for j, at, weight in sent]
-        self.block.incoming(t, BlockInbox.of_arrivals([arrivals]))
+        self.block.receive(t, BlockInbox.of_arrivals([arrivals]))
         return missing
 
     def _weigh(self, message: Message, t: int) -> None:
         names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
         if names:
-            now = Round(t, 0.0, Streams(self.experiment.seed, [], t), self.experiment.rounds)
+            now = Round(self.round, 0.0, Streams(self.experiment.seed, [], self.round), self.experiment.rounds)
             rate = self.experiment.algorithm.averaging_rate(now)
             self._masses[t] = rate * message[names[0]].values.double().mean().item()
             self._masses.pop(t - ROUNDS_REMEMBERED, None)
@@ -203,7 +219,7 @@ class Node:
 
     def wait_for_group(self, transport: Transport, others: list[int], leaving: Callable[[], bool]) -> None:
         """Wait for the others, so that all begin together; if some have begun, no longer than the rest may take."""
-        transport.begin(self.round)
+        transport.begin(self.exchange)
         transport.watch(others)
         begun = time.monotonic()
         until = begun + self.timeouts.start_seconds
@@ -211,7 +227,7 @@ class Node:
             if all(transport.answered(node) for node in others):
                 break
             if any(transport.is_running(node) for node in others):
-                if any((transport.round_of(node) or 0) > self.round + 1 for node in others):
+                if any((transport.round_of(node) or 0) > self.exchange + 1 for node in others):
                     break
                 until = min(until, begun + self.timeouts.dead_seconds)
             else:
@@ -240,7 +256,8 @@ class Node:
         return max(self._rounds_of_neighbours(transport).values(), default=0) > self.round
 
     def _rounds_of_neighbours(self, transport: Transport) -> dict[int, int]:
-        return {node: transport.round_of(node) or 0 for each in self.neighbours(self.round) for node in each}
+        near = {node for each in self.neighbours(self.exchange) for node in each}
+        return {node: (transport.round_of(node) or 0) // self.experiment.exchanges for node in near}
 
     def _adopt(self, frame: bytes, node: int) -> bool:
         try:
@@ -257,11 +274,11 @@ class Node:
 
     def drain(self, transport: Transport, leaving: Callable[[], bool]) -> None:
         """Stay until the neighbours are done too: they may still need this one."""
-        transport.begin(self.round)
-        near = {node for each in self.neighbours(max(0, self.round - 1)) for node in each}
+        transport.begin(self.exchange)
+        near = {node for each in self.neighbours(max(0, self.exchange - 1)) for node in each}
         until = time.monotonic() + self.timeouts.deadline_seconds
         while time.monotonic() < until and not leaving():
-            if all(not transport.alive(n) or (transport.round_of(n) or 0) >= self.experiment.rounds for n in near):
+            if all(not transport.alive(n) or (transport.round_of(n) or 0) >= self.exchange for n in near):
                 return
             time.sleep(0.05)
 
@@ -279,8 +296,8 @@ class Node:
         self.block.state = map_tensors(self.block.state, lambda name, _: tensors[name])
         self.block.buffers = tensors["buffers"].clone()
         sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}
-        self.endpoint.restart(round, sums)
         self.round = round
+        self.endpoint.restart(self.exchange, sums)
         self._shared = round, self.tensors()
 
     def digest(self) -> str:

@@ -24,7 +24,6 @@ from gossamer.training.block import Block
 from gossamer.wire.resync import ResyncLedger, resync_parts
 
 FULL_SHARING = {"x": PartSpec()}
-NOTHING = torch.empty(0)
 REFERENCES = {"elias-fpzip": wire.elias_fpzip_bytes, "six-bytes": wire.six_bytes}
 
 
@@ -88,65 +87,78 @@ class BlockRunner:
     def nodes(self) -> Sequence[int]:
         return self.block.nodes
 
-    def run(self, stage: str, round: int) -> None:
+    def run(self, stage: str, exchange: int) -> None:
         stages = {"outgoing": self.outgoing, "incoming": self.incoming}
-        stages[stage](round)
+        stages[stage](exchange)
         self.block.state = settle(self.block.state, self.home)
 
-    def outgoing(self, round: int) -> None:
-        up = self._up(round)
-        message, self.board.losses[self.rows] = self.block.outgoing(round, up)
+    def outgoing(self, exchange: int) -> None:
+        """The first half of an exchange; before the first one of a round, the local steps."""
+        up = self._up(exchange)
+        round, index = divmod(exchange, self.experiment.exchanges)
+        if index == 0:
+            self.board.losses[self.rows] = self.block.train(round, up)
+        self._count_full_sharing()
+        message = self.block.send(exchange, up)
         self._count(message)
+        before, slots = self._sums(exchange - 1), self._slots(exchange)
         encoded = self.experiment.wire.mode == "encode" and message
-        rows, before = self._places(round), self._sums(round - 1)
-        for name, part in (self._through_bytes(message, round) if encoded else message).items():
+        for name, part in (self._through_bytes(message, exchange) if encoded else message).items():
             spec, target = self.experiment.algorithm.parts[name], self.board.messages[name]
             values = part.values if part.sent is None else sparse_part(part.values, part.sent).values
             if spec.cumulative:
                 values = before[name] + torch.where(up, values, 0)
-            target.values[rows] = values  # and nothing travels that is not marked
+            target.values[slots] = values  # and nothing travels that is not marked
             if target.sent is not None:
-                assert part.sent is not None, f"part {name} is indexed or drawn, and says not what was sent"
-                target.sent[rows] = part.sent
+                assert part.sent is not None, f"part {name} is sparse or seeded, and says not what was sent"
+                target.sent[slots] = part.sent
         if self.board.resync_ledger is not None:
-            self._count_resync(message, round, self.board.resync_ledger, before)
+            self._count_resync(message, exchange, self.board.resync_ledger, before)
 
-    def incoming(self, round: int) -> None:
-        own = [self.delivery.slot(round, node) for node in self.nodes]
-        inbox = BlockInbox(self.board.messages, edges_of(self.delivery, round, self.rows), own)
-        self.block.incoming(round, inbox, self._up(round))
+    def incoming(self, exchange: int) -> None:
+        """The second half of an exchange."""
+        own = [self.delivery.slot(exchange, node) for node in self.nodes]
+        inbox = BlockInbox(self.board.messages, edges_of(self.delivery, exchange, self.rows), own)
+        self.block.receive(exchange, inbox, self._up(exchange))
         weights = self.block.algorithm.weights(self.block.state)
         if weights is not None:
             self.board.weights[self.rows] = weights.double().mean(-1)
 
-    def _places(self, round: int) -> slice:
-        """Where the messages of a round lie on the board."""
-        first = int(self.delivery.slot(round, self.nodes[0]))
+    def _slots(self, exchange: int) -> slice:
+        """Where the messages of an exchange lie in the shared state."""
+        first = int(self.delivery.slot(exchange, self.nodes[0]))
         return slice(first, first + len(self.nodes))
 
-    def _sums(self, round: int) -> dict[str, Tensor]:
+    def _sums(self, exchange: int) -> dict[str, Tensor]:
         """Of the cumulative parts, (B, width) each, by the end of an exchange; to keep, if bytes are made of them."""
-        parts, rows, keep = self.experiment.algorithm.parts, self._places(round), self.experiment.wire.mode == "encode"
+        parts, rows, keep = (
+            self.experiment.algorithm.parts,
+            self._slots(exchange),
+            self.experiment.wire.mode == "encode",
+        )
         found = {name: self.board.messages[name].values[rows] for name, spec in parts.items() if spec.cumulative}
         return {name: values.clone() if keep else values for name, values in found.items()}
 
-    def _up(self, round: int) -> Tensor:
-        return torch.from_numpy(self.delivery.up(round)[self.rows])[:, None]
+    def _up(self, exchange: int) -> Tensor:
+        return torch.from_numpy(self.delivery.up(exchange)[self.rows])[:, None]
+
+    def _count_full_sharing(self) -> None:
+        full = self.codecs.full.num_bytes({"x": Part(self.block.models())})["x"]
+        self.board.full_bytes[self.rows] = torch.from_numpy(full.total)
 
     def _count(self, message: Message) -> None:
         for place, sizes in enumerate(self.codecs.messages.num_bytes(message).values()):
             self.board.num_bytes[self.rows, place] = torch.from_numpy(np.stack(sizes, axis=1))
-        full = self.codecs.full.num_bytes({"x": Part(self.block.before_send)})["x"]
-        self.board.full_bytes[self.rows] = torch.from_numpy(full.total)
-        self.block.before_send = NOTHING  # let go of it
         for column, name in enumerate(self.experiment.wire.compare):
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
             self.board.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
 
-    def _count_resync(self, message: Message, round: int, ledger: ResyncLedger, before: Mapping[str, Tensor]) -> None:
+    def _count_resync(
+        self, message: Message, exchange: int, ledger: ResyncLedger, before: Mapping[str, Tensor]
+    ) -> None:
         """The size of the resync frame of each node that has to send one; `before` are the sums before the message."""
-        sums = message | {name: Part(values) for name, values in self._sums(round).items()}
-        sent = self.delivery.sent(round)
+        sums = message | {name: Part(values) for name, values in self._sums(exchange).items()}
+        sent = self.delivery.sent(exchange)
         mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
         resync = ledger.need_resync(mine.senders, mine.receivers, self.board.frame_bytes)
         for node in np.unique(mine.senders[resync]).tolist():
@@ -156,30 +168,30 @@ class BlockRunner:
             ledger.resync_bytes[node] = num_bytes
             if self.experiment.wire.mode == "encode":
                 known = {name: values[row : row + 1] for name, values in before.items()}
-                received = self._carry(node, row_of(message, row), round, num_bytes, known)
+                received = self._carry(node, row_of(message, row), exchange, num_bytes, known)
                 assert all(torch.equal(received[name].values, sums[name].values[row : row + 1]) for name in known)
 
-    def _through_bytes(self, message: Message, round: int) -> Message:
+    def _through_bytes(self, message: Message, exchange: int) -> Message:
         """The message as its receivers have it: of cumulative parts, what they gained."""
         counted = self.board.frame_bytes
         rows = [(node, row_of(message, row)) for row, node in enumerate(self.nodes)]
-        return stack([self._carry(node, one, round, int(counted[node]), {}) for node, one in rows])
+        return stack([self._carry(node, one, exchange, int(counted[node]), {}) for node, one in rows])
 
-    def _carry(self, node: int, message: Message, round: int, counted: int, known: Mapping[str, Tensor]) -> Message:
+    def _carry(self, node: int, message: Message, exchange: int, counted: int, known: Mapping[str, Tensor]) -> Message:
         """A node's message through the endpoints of two nodes; to one that missed everything if sums are `known`."""
         sender, receiver = (self.experiment.endpoint(self.block.trainer.task, number) for number in (node, node + 1))
         if known:
-            sender.restart(round, known)
-        sender.send(message, round)
-        delivery = sender.bytes_for(receiver.node, round)
+            sender.restart(exchange, known)
+        sender.send(message, exchange)
+        delivery = sender.bytes_for(receiver.node, exchange)
         assert len(delivery) == counted, f"{len(delivery)} bytes were encoded and {counted} counted"
-        return receiver.receive(receiver.check(delivery, node, round)).message
+        return receiver.receive(receiver.check(delivery, node, exchange)).message
 
 
-def edges_of(delivery: Delivery, round: int, rows: slice) -> Edges:
-    """The messages that reach a run of nodes, where they lie on the board."""
-    links = delivery.arrivals(round)
+def edges_of(delivery: Delivery, exchange: int, rows: slice) -> Edges:
+    """The messages that reach consecutive nodes, where they lie in the shared state."""
+    links = delivery.arrivals(exchange)
     here = slice(*np.searchsorted(links.receivers, [rows.start, rows.stop]))
     indptr = np.searchsorted(links.receivers[here], np.arange(rows.start, rows.stop + 1))
     senders = links.senders[here]
-    return Edges(indptr, delivery.slot(round - links.ages[here], senders), senders, links.weights[here])
+    return Edges(indptr, delivery.slot(exchange - links.ages[here], senders), senders, links.weights[here])

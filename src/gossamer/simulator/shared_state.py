@@ -42,7 +42,7 @@ class SharedState:
     def of(cls, experiment: Experiment, task: Task, num_shards: int, large: Memory, small: Memory) -> "SharedState":
         """The board before the first round, or as another process has it; what grows with the model is `large`."""
         n, d = experiment.nodes, sum(task.layer_sizes)
-        num_rows = n * experiment.faults.depth  # messages that are late stay where they are until they arrive
+        num_rows = n * experiment.delivery.depth  # messages that are late stay where they are until they arrive
         algorithm = experiment.optimizer.wrap(experiment.algorithm)
         one = algorithm.init(task.initial_model(experiment.seed)[None].clone())  # and every node starts there
         state = map_tensors(one, lambda _, row: large.rows(n, row))

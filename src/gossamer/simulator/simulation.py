@@ -15,13 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer import wire
-from gossamer.core import Round
-from gossamer.core.rng import Streams
 from gossamer.core.state import tensors_of
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.delivery import Links
 from gossamer.simulator import spawned_worker as spawned
+from gossamer.simulator.accounting import MassAccount, RoundBytes
 from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.evaluation import num_tested, scores_of
 from gossamer.simulator.precompile import precompile
@@ -30,10 +28,8 @@ from gossamer.simulator.shared_memory import Memory
 from gossamer.simulator.shared_state import SharedState
 from gossamer.simulator.worker_pool import InProcessPool, WorkerPool, WorkPlan, forked
 from gossamer.training.block import NodeError
-from gossamer.wire.resync import Resend
 
 log = logging.getLogger(__name__)
-KINDS = ("header", "indices", "values")  # of bytes
 Start = Literal["fork", "spawn"]  # how workers begin: as copies of this process, or as fresh interpreters
 
 
@@ -75,7 +71,8 @@ class Simulation:
                 log.warning("one worker runs all nodes: %s", error)
                 self._plan = WorkPlan.of(self._prepared, 1)
         self._board = self._lay_out(scratch)
-        self._last: tuple[Links, Resend]  # what the last round sent
+        self._mass = MassAccount(self.experiment, self._board)
+        self._bytes: RoundBytes  # of the last round
 
     def _lay_out(self, scratch: Path | None) -> SharedState:
         """The board; of workers that are no copies of this process, all of it in a file that they are given."""
@@ -114,14 +111,21 @@ class Simulation:
         started = time.perf_counter()
         if self._workers is None:
             self._workers = self._start()
-        deliveries = self._deliveries()
-        self._workers.run("outgoing", self.round)
+        self._bytes = RoundBytes(self.experiment, self._board)
+        first = self.round * self.experiment.exchanges
+        for exchange in range(first, first + self.experiment.exchanges):
+            deliveries = self._deliveries(exchange)
+            self._workers.run("outgoing", exchange)
+            self._bytes.add(exchange, *deliveries)
+            self._workers.run("incoming", exchange)
+            self.totals["mass_lost"] += self._mass.lost(exchange)
+        self.totals["sent"] += sum(self._bytes.by_kind.values())
+        self.totals["full"] += self._bytes.full
         metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
         if self.round == 0:
             metrics["strategy"] = self._prepared.trainer.name
-        metrics |= self._count_bytes(*deliveries)
-        self._workers.run("incoming", self.round)
-        metrics |= self._weigh()
+        metrics |= self._bytes.metrics() | {f"bytes_{kind}": self.totals[kind] for kind in ("sent", "full")}
+        metrics |= self._mass.metrics(exchange, self.totals["mass_lost"])
         self.round += 1
         if self.experiment.evaluation.due(self.round, self.experiment.rounds):
             divergence = self._compare()
@@ -136,17 +140,7 @@ class Simulation:
 
     def ledger(self) -> list[dict[str, int]]:
         """The bytes of the last round on every link."""
-        message_bytes = self._board.num_bytes.sum(1)
-        message_bytes[:, 0] += wire.Codec.frame_bytes
-        rows = message_bytes.tolist()
-        sent, resend = self._last
-        lines = []
-        columns = sent.receivers, sent.senders, resend.is_resync, resend.num_bytes
-        for receiver, sender, is_resync, resent in zip(*(column.tolist() for column in columns), strict=True):
-            line = {"round": self.round, "sender": sender, "receiver": receiver}
-            line |= dict(zip(KINDS, (0, 0, 0) if is_resync else rows[sender], strict=True))
-            lines.append(line if self._board.resync_ledger is None else line | {"resync": resent})
-        return lines
+        return [{"round": self.round, **line} for line in self._bytes.by_link()]
 
     def save(self) -> dict[str, Tensor]:
         """Everything that the next round depends on, one row a node: what `restore` takes. It changes with the next."""
@@ -159,7 +153,7 @@ class Simulation:
         if self._board.buffers.numel():
             beside["buffers"] = self._board.buffers
         for name, part in self._board.messages.items():
-            if self.experiment.faults.depth > 1 or self.experiment.algorithm.parts[name].cumulative:
+            if self._delivery.depth > 1 or self.experiment.algorithm.parts[name].cumulative:
                 beside[f"messages.{name}.values"] = part.values
                 beside |= {} if part.sent is None else {f"messages.{name}.sent": part.sent}
         return beside
@@ -183,75 +177,12 @@ class Simulation:
         run, number = BlockRunners(self._prepared, self._plan, self._board).run, self._plan.num_workers
         return InProcessPool(self._plan, run) if number == 1 else WorkerPool(self._plan, forked(run, number))
 
-    def _deliveries(self) -> tuple[Links, NDArray[np.bool_]]:
-        """What is sent in the next round, and which of it arrives."""
+    def _deliveries(self, exchange: int) -> tuple[Links, NDArray[np.bool_]]:
+        """What is sent in the next exchange, and which of it arrives."""
         try:
-            return self._delivery.deliveries(self.round)
+            return self._delivery.deliveries(exchange)
         except ValueError as error:  # a random graph of a later round that cannot be had
             raise NodeError(f"in round {self.round + 1}, {error}") from error
-
-    def _count_bytes(self, sent: Links, arrives: NDArray[np.bool_]) -> dict[str, Any]:
-        """The round's bytes over all links: a message is sent to each receiver, so it counts once for each."""
-        board, n = self._board, self.experiment.nodes
-        resend = self._resend(sent, arrives)
-        copies = torch.from_numpy(np.bincount(sent.senders, minlength=n))
-        frames = torch.from_numpy(np.bincount(sent.senders[~resend.is_resync], minlength=n))
-        parts = (board.num_bytes * frames[:, None, None]).sum(0)
-        now = dict(zip(KINDS, parts.sum(0).tolist(), strict=True))
-        now["header"] += wire.Codec.frame_bytes * int(frames.sum()) if board.messages else 0
-        if board.resync_ledger is not None:
-            now["resync"] = int(resend.num_bytes.sum())
-        self.totals["sent"] += sum(now.values())
-        self.totals["full"] += int(((board.full_bytes + wire.Codec.frame_bytes) * copies).sum())
-        self._last = sent, resend
-        compared = (board.reference_bytes * copies[:, None]).sum(0).tolist()
-        return {
-            **{f"bytes_{kind}": num_bytes for kind, num_bytes in now.items()},
-            "bytes_total": sum(now.values()),
-            "bytes_sent": self.totals["sent"],
-            "bytes_full": self.totals["full"],
-            "parts": {
-                name: dict(zip(KINDS, row, strict=True))
-                for name, row in zip(board.messages, parts.tolist(), strict=True)
-            },
-            **{f"bytes_{name}": num for name, num in zip(self.experiment.wire.compare, compared, strict=True)},
-        }
-
-    def _resend(self, sent: Links, arrives: NDArray[np.bool_]) -> Resend:
-        """What goes to receivers that missed some of a cumulative part; whom the exchange reaches is recorded."""
-        ledger, frame_bytes = self._board.resync_ledger, self._board.frame_bytes
-        if ledger is None:
-            return Resend.nothing(len(arrives))
-        resend = ledger.resend(sent.senders, sent.receivers, frame_bytes)
-        reached = sent.where(arrives)
-        ledger.record(np.where(self._delivery.up(self.round), frame_bytes, 0), reached.senders, reached.receivers)
-        return resend
-
-    def _weigh(self) -> dict[str, float]:
-        """Where the push-sum weights of an algorithm with faults are: on nodes, on their way, or lost."""
-        masses = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
-        if not masses or not self.experiment.faults.any:
-            return {}
-        values = self._board.messages[masses[0]].values
-
-        def mass(links: Links) -> float:
-            if not len(links.ages):
-                return 0.0
-            sent_at = self.round - links.ages
-            rates = {t: self._averaging_rate(t) for t in np.unique(sent_at).tolist()}
-            shares = torch.from_numpy(links.weights * [rates[t] for t in sent_at.tolist()])
-            return float(values[self._delivery.slot(sent_at, links.senders)].double().mean(-1) @ shares)
-
-        self.totals["mass_lost"] += mass(self._delivery.lost(self.round))
-        return {
-            "mass_on_nodes": self._board.weights.sum().item(),
-            "mass_in_flight": sum(mass(links) for links in self._delivery.in_flight(self.round)),
-            "mass_lost": self.totals["mass_lost"],
-        }
-
-    def _averaging_rate(self, number: int) -> float:
-        rng = Streams(self.experiment.seed, [], number)
-        return self.experiment.algorithm.averaging_rate(Round(number, 0.0, rng, self.experiment.rounds))
 
     def _compare(self) -> float:
         """How far apart the nodes' models are; their mean goes to shared memory, to be evaluated."""

@@ -29,6 +29,8 @@ class Settings(Protocol):
     @property
     def local_steps(self) -> int: ...
     @property
+    def exchanges(self) -> int: ...
+    @property
     def batch_size(self) -> int: ...
     @property
     def algorithm(self) -> Algorithm: ...
@@ -39,7 +41,7 @@ class Settings(Protocol):
 
 
 class Block:
-    """The hosted nodes. An engine calls `outgoing`, carries the messages, and calls `incoming`."""
+    """The hosted nodes. In every round an engine calls `train`, and for each exchange `send` and `receive`."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class Block:
         """The nodes with these numbers, ascending; shards and x0 are theirs, one per node. `noise` is for privacy.
 
         With `in_place` steps may change the model where it lies. The engine then promises that nothing else refers to
-        that memory: it moves every tensor of the state to a place of its own after `outgoing` and `incoming`.
+        that memory: it moves every tensor of the state to a place of its own after `train`, `send` and `receive`.
         """
         self.settings = settings
         self.trainer = trainer
@@ -62,23 +64,27 @@ class Block:
         self._noise, self._in_place = noise, in_place
         self.algorithm = settings.optimizer.wrap(settings.algorithm)
         self.state: State = self.algorithm.init(x0.clone())
-        self.before_send = x0
         self.buffers = trainer.task.buffers.repeat(len(nodes), 1)
         self._batches = Batches(shards, settings.batch_size, settings.seed, nodes)
 
-    def outgoing(self, number: int, up: Tensor | None = None) -> tuple[Message, Tensor]:
-        """Take the local steps of a round; the message of each node, and its mean loss over the steps, (B,).
+    def train(self, round: int, up: Tensor | None = None) -> Tensor:
+        """Take the local steps of a round; the mean loss of each node over them, (B,).
 
         `up`, (B, 1) bool, tells which nodes take part; the state of the others stays as it is.
         """
-        round, before, buffers = self._round(number), self.state, self.buffers.clone()
-        losses = self._take_steps(round, up)
-        self.before_send = self.algorithm.model(self.state)  # what full sharing would send
-        message, self.state = self.algorithm.send(self.state, round)
+        before, buffers = self.state, self.buffers.clone()
+        losses = self._take_steps(self._round(round * self.settings.exchanges), up)
         self._hold(before, up)
         if up is not None:
             self.buffers[:] = torch.where(up, self.buffers, buffers)
-        return message, losses
+        return losses
+
+    def send(self, exchange: int, up: Tensor | None = None) -> Message:
+        """The message of each node in an exchange, counted over the run."""
+        before = self.state
+        message, self.state = self.algorithm.send(self.state, self._round(exchange))
+        self._hold(before, up)
+        return message
 
     def _take_steps(self, round: Round, up: Tensor | None) -> Tensor:
         if self.settings.privacy.on:
@@ -137,10 +143,10 @@ class Block:
             losses += loss / self.settings.local_steps
         return losses
 
-    def incoming(self, number: int, inbox: Inbox, up: Tensor | None = None) -> None:
-        """Take in the round's messages."""
+    def receive(self, exchange: int, inbox: Inbox, up: Tensor | None = None) -> None:
+        """Take in the messages of an exchange."""
         before = self.state
-        self.state = self.algorithm.receive(self.state, inbox, self._round(number))
+        self.state = self.algorithm.receive(self.state, inbox, self._round(exchange))
         self._hold(before, up)
 
     def _hold(self, before: State, up: Tensor | None) -> None:
@@ -152,17 +158,26 @@ class Block:
         """(B, D)."""
         return self.algorithm.model(self.state)
 
-    def _round(self, number: int) -> Round:
-        learning_rate = self.settings.optimizer.learning_rate_at(number, self.settings.rounds)
-        rng = Streams(self.settings.seed, self.nodes, number)
+    def _round(self, exchange: int) -> Round:
+        """What the algorithm knows in an exchange, and in the local steps before the first of a round."""
+        settings = self.settings
+        number, index = divmod(exchange, settings.exchanges)
 
         def loss(models: Tensor) -> Tensor:
             samples, seeds = self._minibatches(number + 1, 0), self._seeds(number + 1, 0)
             return self.trainer.gradient(models, samples, seeds, self.buffers.clone())[0][:, None]
 
-        rounds, local_steps = self.settings.rounds, self.settings.local_steps
-        now = Round(number, learning_rate, rng, rounds, local_steps, layer_sizes=tuple(self.trainer.task.layer_sizes))
-        return now if self.settings.privacy.on else now._replace(loss=loss)
+        now = Round(
+            number,
+            settings.optimizer.learning_rate_at(number, settings.rounds),
+            Streams(settings.seed, self.nodes, exchange),
+            settings.rounds,
+            settings.local_steps,
+            layer_sizes=tuple(self.trainer.task.layer_sizes),
+            exchange=index,
+            exchanges=settings.exchanges,
+        )
+        return now if settings.privacy.on else now._replace(loss=loss)
 
     def _minibatches(self, number: int, step: int) -> Samples:
         """(B, b): the nodes' samples in a local step of a round."""

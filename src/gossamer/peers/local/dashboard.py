@@ -16,6 +16,7 @@ from gossamer.peers.data import by_rows
 from gossamer.peers.local.local_group import LocalGroup
 from gossamer.peers.rounds import model_digest
 from gossamer.runs.report import size
+from gossamer.simulator.accounting import KINDS
 from gossamer.simulator.simulation import Simulation
 
 SECONDS_BETWEEN_TABLES = 0.5
@@ -78,7 +79,7 @@ def compare(experiment: Experiment, report: dict[str, Any]) -> dict[str, Any]:
         while simulation.round < experiment.rounds:
             simulation.step()
             for line in simulation.ledger():
-                ledger[line["sender"]] += sum(line.values()) - line["round"] - line["sender"] - line["receiver"]
+                ledger[line["sender"]] += sum(line.get(kind, 0) for kind in (*KINDS, "resync"))
         digests = [model_digest(model) for model in simulation.models()]
         if not simulation.experiment.delivery.sent(0).senders.size or not simulation.experiment.algorithm.parts:
             ledger[:] = 0
