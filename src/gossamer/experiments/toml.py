@@ -17,6 +17,7 @@ from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, name
 Document = dict[str, Any]
 
 RETIRED = {"wire.index_coding": ("auto", "the range coder was removed; leave the key out")}  # key: what it may be, why
+ADDED = {"exchanges": 1}  # keys that earlier versions did not have, and what they stood for
 
 
 class UnknownNameError(ExperimentError):
@@ -85,12 +86,12 @@ def look_up(document: Document, path: str) -> Any:
 
 
 def differences(old: Document, new: Document, prefix: str = "") -> list[str]:
-    """The keys whose values differ, but for those that settings no longer have."""
+    """The keys whose values differ, whichever version of Gossamer wrote them."""
     found = []
     for key in sorted(old.keys() | new.keys()):
         if prefix + key in RETIRED:
             continue
-        a, b = old.get(key), new.get(key)
+        a, b = (document.get(key, ADDED.get(prefix + key)) for document in (old, new))
         if isinstance(a, dict) and isinstance(b, dict):
             found += differences(a, b, f"{prefix}{key}.")
         elif a != b and not (key == "name" and _today(a) == _today(b)):
