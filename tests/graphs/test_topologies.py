@@ -426,22 +426,25 @@ def test_an_edge_list_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
         EdgeList(str(tmp_path / "binary")).at(4, 0, 0)
 
 
+WAY_OUT = "; take more nodes, or another topology such as ring or fully-connected"
+
+
 @pytest.mark.parametrize(
     ("topology", "nodes", "sentence"),
     [
         (Ring(), 0, "nodes must be at least 1, 0 was given"),
-        (RandomRegular(4), 3, "degree 4 needs at least 5 nodes, 3 were given"),
+        (RandomRegular(4), 3, "degree 4 needs at least 5 nodes, 3 were given" + WAY_OUT),
         (RandomRegular(3), 5, "a random 3-regular graph of 5 nodes does not exist: degree * nodes must be even; "
          "take degree 2 or 4, or an even number of nodes"),
         (RandomRegular(1), 3, "a random 1-regular graph of 3 nodes does not exist: degree * nodes must be even; "
          "take degree 2, or an even number of nodes"),
         (RandomRegular(1), 4, "degree 1 cannot connect 4 nodes; take degree 2 or more, or 2 nodes"),
-        (SmallWorld(4), 4, "degree 4 needs at least 5 nodes, 4 were given"),
+        (SmallWorld(4), 4, "degree 4 needs at least 5 nodes, 4 were given" + WAY_OUT),
         (ErdosRenyi(0.001), 100, "a random graph with probability 0.001 of 100 nodes was not connected in 100 draws; "
          "take a probability of at least 0.046 (ln(nodes) / nodes)"),
-        (DirectedRandom(2), 2, "out_degree 2 needs at least 3 nodes, 2 were given"),
+        (DirectedRandom(2), 2, "out_degree 2 needs at least 3 nodes, 2 were given" + WAY_OUT),
         (Torus(3), 16, "a torus of 16 nodes cannot have 3 rows; take one of [1, 2, 4, 8, 16] rows, or 0"),
-        (Redrawn(RandomRegular(4)), 3, "degree 4 needs at least 5 nodes, 3 were given"),
+        (Redrawn(RandomRegular(4)), 3, "degree 4 needs at least 5 nodes, 3 were given" + WAY_OUT),
     ],
 )  # fmt: skip
 def test_a_graph_that_cannot_be_is_refused_in_a_sentence(topology, nodes, sentence):
