@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where the runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tune", action="store_true", help="choose CHOCO's rate")
-    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--json", action="store_true", help="one object per line")
     parser.add_argument("--plot", type=Path, help="where to draw accuracy by bytes")
     options = parser.parse_args()
     seeds = (100,) if options.tune else range(options.seeds)

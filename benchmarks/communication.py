@@ -6,7 +6,7 @@
 a round, in the simulator itself with one worker; clocks around its parts tell where the time goes. In turn with every
 round, seven node-rounds of the papers' pipeline, rewritten from its description, run on models of that round: three
 forward transforms of PyWavelets and one inverse, padded; torch.topk and a sort of the indices; Elias-gamma and fpzip,
-encoded once and decoded for every neighbour; a dense copy a neighbour. One JSON object a line:
+encoded once and decoded for every neighbour; one dense copy per neighbour. One JSON object per line:
 
     stage       the seconds of a round in each part of it, and its share of the round; "communication" is their sum
     share       of the communication part in the round: the median over rounds
@@ -211,7 +211,7 @@ def run(rounds: int) -> Iterator[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three rounds in place of fourteen")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line in place of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line in place of a table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     tune_malloc()  # as workers do

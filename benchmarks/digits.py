@@ -176,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", choices=[*TABLES, "rates"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     seeds = range(options.seeds)
     if options.table == "rates":

@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1500)
     parser.add_argument("--tune", action="store_true", help="test learning rates on held-out training samples")
     parser.add_argument("--norms", action="store_true", help="compare batch norm with EvoNorm-S0 on CIFAR-10")
-    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--json", action="store_true", help="one object per line")
     options = parser.parse_args()
     seeds = (100,) if options.tune else range(options.seeds)
     for case, chosen in (trials if options.tune else norms if options.norms else results)(options.rounds):

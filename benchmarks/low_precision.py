@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=20)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)

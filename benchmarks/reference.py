@@ -4,8 +4,8 @@
 
 CIFAR-10, GN-LeNet, 16 nodes, 120 rounds, all nodes tested on all 10,000 images every 40 rounds. Who holds what is cut
 as the reference cuts it, from a seed of its own: 1234 in its code, 90 in the tutorial with its graph of 16 nodes. The
-graph is that one where a file of it is given. The reference ran on two cores, as a process a node. One JSON object a
-line, of every seed and then of all:
+graph is that one where a file of it is given. The reference ran on two cores, as one process per node. One JSON object
+per line, of every seed and then of all:
 
     start         from the process's start to the first step
     gigabytes     of all processes at their most; without what is mapped from files, which is the libraries' code
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--cuts", type=int, default=1234, help="the seed of the reference's partition")
     parser.add_argument("--fast", action="store_true", help="with fast layers")
-    parser.add_argument("--json", action="store_true", help="one object a line")
+    parser.add_argument("--json", action="store_true", help="one object per line")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -12,7 +12,7 @@ is the time from the process's start to the first round's, with warm caches, and
 busy. Digits: seconds of a round of 4,096 MLPs. Scratch: memory that must be resident, for 32 models of a million
 parameters and what JWINS keeps of them (4.25 copies), with all of it in memory and with all of it in files.
 
-One JSON object a line. --out writes the table and a plot there. On a shared machine trust the ratios.
+One JSON object per line. --out writes the table and a plot there. On a shared machine trust the ratios.
 """
 
 import argparse
@@ -247,7 +247,7 @@ def plot(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = ["| nodes | parameters | seconds | ns a node and parameter | ratio |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| nodes | parameters | seconds | ns per node and parameter | ratio |", "| --- | --- | --- | --- | --- |"]
     keys = ("nodes", "parameters", "seconds", "nanoseconds", "ratio")
     lines += [f"| {' | '.join(f'{row[key]:,}' for key in keys)} |" for row in rows if row["measure"] == "linear"]
     others = [row for row in rows if row["measure"] != "linear"]
@@ -258,7 +258,7 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and smaller sizes, in less than a minute")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line in place of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line in place of a table")
     parser.add_argument("--out", type=Path, help="a directory for scale-table.md and scale.svg")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()

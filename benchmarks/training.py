@@ -2,11 +2,11 @@
 
     python benchmarks/training.py [--json] [--quick] [--repeat 5]
 
-    gn-lenet                  96 nodes, batch 8, CIFAR-10's sizes: the simulator's own workers, one a core, against
-        against_processes     one OS process a node, as other implementations have it: a module, a torch.optim.SGD and a
+    gn-lenet                  96 nodes, batch 8, CIFAR-10's sizes: the simulator's own workers, one per core, against
+        against_processes     one OS process per node, as other implementations have it: a module, torch.optim.SGD and a
                               thread of its own, and a barrier after every 3 steps. The network is the same in its
                               published form (ReLU before the pooling, torch's default layout). --quick starts 16 of
-                              them, because two cores take as many steps a second of 16 as of 96.
+                              them, because two cores take as many steps per second of 16 as of 96.
         share_of_limit        of what the cores can do at all: the matrix products of its convolutions and linear layer,
                               forward and backward, as plain torch.mm in as many processes at once
     gn-lenet, fast            the same with `fast = true`
@@ -15,7 +15,7 @@
 
 Only local steps are timed: no messages, no tests. Ours are those of the simulator's blocks: a few megabytes of models
 take all the steps of a round before the next do. All that is compared runs in turn, several times, and every ratio is
-the median of those of each turn: on a shared machine trust them and not the node-steps a second. Where others use the
+the median of those of each turn: on a shared machine trust them and not the node-steps per second. Where others use the
 cores too, 16 processes get a larger share of them than two workers; the ratio of processor times (Linux) is free of
 that, and of whatever the processes spend waiting.
 """
@@ -126,7 +126,7 @@ class Node:
 
 
 class Processes:
-    """One OS process a node."""
+    """One OS process per node."""
 
     def __init__(self, make: Callable[[], Node], number: int):
         context = multiprocessing.get_context("fork")
@@ -235,7 +235,7 @@ def published() -> nn.Module:
 
 
 class Rates(NamedTuple):
-    """Node-steps a second in each turn."""
+    """Node-steps per second in each turn."""
 
     elapsed: list[float]
     processor: list[float]  # a second of processor time of all processes; empty where that is not known
@@ -361,7 +361,7 @@ def movielens() -> Supervised:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line in place of a table")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line in place of a table")
     parser.add_argument("--quick", action="store_true", help="fewer processes and turns: under a minute")
     parser.add_argument("--repeat", type=int, help="turns; 5, or 3 with --quick")
     options = parser.parse_args()
