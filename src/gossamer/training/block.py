@@ -9,7 +9,7 @@ from torch import Tensor
 from gossamer.core import Algorithm, Inbox, Message, Round, Samples, State
 from gossamer.core.rng import Streams, words
 from gossamer.core.state import map_tensors, tensors_of
-from gossamer.training.minibatches import Batches
+from gossamer.training.minibatches import Minibatches
 from gossamer.training.optimizer import Optimizer
 from gossamer.training.privacy import Noise, Privacy, seeded
 from gossamer.training.trainer import Trainer
@@ -65,7 +65,7 @@ class Block:
         self.algorithm = settings.optimizer.wrap(settings.algorithm)
         self.state: State = self.algorithm.init(x0.clone())
         self.buffers = trainer.task.buffers.repeat(len(nodes), 1)
-        self._batches = Batches(shards, settings.batch_size, settings.seed, nodes)
+        self._batches = Minibatches(shards, settings.batch_size, settings.seed, nodes)
 
     def train(self, round: int, up: Tensor | None = None) -> Tensor:
         """Take the local steps of a round; the mean loss of each node over them, (B,).

@@ -69,7 +69,7 @@ def take_minibatches(
     return chosen
 
 
-class Batches:
+class Minibatches:
     """The minibatches of nodes: a node's samples in a new random order every epoch, cut into equal pieces.
 
     A pure function of the step, so a resumed run sees the same ones. A piece may reach into the next epoch.

@@ -1,6 +1,6 @@
 """Differential privacy of what a node's data do to its messages.
 
-An algorithm meets a node's data in one place: the gradient that `local_step` is given. Here it is given, once a round,
+An algorithm meets a node's data in one place: the gradient that `local_step` is given. Once per round it is given
 
     x_0 = the node's model;  x_k = x_k-1 - learning rate * gradient of x_k-1 on a minibatch     (the local steps)
     c = (x_last - x_0) * min(1, clip / |x_last - x_0|)                                         the change, clipped
