@@ -31,7 +31,7 @@ from torch import Tensor
 
 from gossamer import Evaluation, Experiment, Optimizer, Supervised
 from gossamer.algorithms import Jwins, jwins
-from gossamer.algorithms.cutoff import PAPER_CUTOFF
+from gossamer.algorithms.jwins import PAPER_CUTOFF
 from gossamer.core.inbox import BlockInbox
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.models import GnLeNet

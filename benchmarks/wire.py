@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gossamer.algorithms.cutoff import PAPER_CUTOFF
+from gossamer.algorithms.jwins import PAPER_CUTOFF
 from gossamer.core import Part, PartSpec, Quantized, row_of, sparse_part
 from gossamer.simulator.worker_pool import BLOCK_BYTES
 from gossamer.wire import Codec, indices, precompile

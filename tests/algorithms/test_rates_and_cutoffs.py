@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gossamer
 from contract import QUADRATIC, simulated
 from gossamer.algorithms import ALGORITHMS, Choco, LocalOnly, rates
-from gossamer.algorithms.cutoff import PAPER_CUTOFF, cutoff_for_budget
+from gossamer.algorithms.jwins import PAPER_CUTOFF, cutoff_for_budget
 from gossamer.compressors import Quantize, TopK
 from gossamer.core.rng import Streams
 from gossamer.data import Quadratic

@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> int:
         path, found = HERE / "peers.json", {}
         for case in CASES:
             print(case, file=sys.stderr)
-            found[case] = by_peers(of(case, rounds=3))
+            found[case] = by_peers(of(case, rounds=6))
     else:
         path, found = HERE / "simulator.json", {name: simulated(e) for name, e in experiments()}
     if "--write" in arguments:

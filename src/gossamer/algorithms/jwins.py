@@ -18,14 +18,16 @@ give exactly D coefficients; the paper's library pads.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from math import log2
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from gossamer.algorithms.cutoff import PAPER_CUTOFF, CutoffDistribution, cutoff_for_budget
 from gossamer.compressors import largest
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, partial_average, sparse_part, where
+from gossamer.core.rng import Streams
 from gossamer.transforms import Identity, Transform, Wavelet
 
 
@@ -61,7 +63,7 @@ class Jwins(Algorithm):
     def transform(self) -> Transform:
         return Wavelet(self.family, self.levels) if self.wavelet else Identity()
 
-    def cutoff(self, num_parameters: int) -> CutoffDistribution:
+    def cutoff(self, num_parameters: int) -> "CutoffDistribution":
         if self.budget is not None:
             return cutoff_for_budget(self.budget, num_parameters, self.randomize)
         return PAPER_CUTOFF if self.randomize else PAPER_CUTOFF.deterministic()
@@ -92,3 +94,60 @@ class Jwins(Algorithm):
             coefficients=averaged,
             reference=state.reference if self.accumulate else averaged,
         )
+
+
+class CutoffDistribution(NamedTuple):
+    """A distribution of the fraction that is sent, independent for every node and round."""
+
+    fractions: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(f * p for f, p in zip(self.fractions, self.probabilities, strict=True))
+
+    def draw(self, rng: Streams) -> Tensor:
+        """(B, 1) fractions."""
+        bounds = torch.tensor(self.probabilities, dtype=torch.float64).cumsum(0)[:-1]
+        which = torch.searchsorted(bounds, rng.uniform("cutoff"), right=True)
+        return torch.tensor(self.fractions)[which]
+
+    def deterministic(self) -> "CutoffDistribution":
+        """The same mean, always."""
+        return CutoffDistribution((self.mean,), (1.0,))
+
+
+_FRACTIONS = (0.10, 0.15, 0.20, 0.25, 0.30, 0.40, 1.0)
+PAPER_CUTOFF = CutoffDistribution(_FRACTIONS, (1 / 7,) * 7)  # mean 0.343
+
+_VALUE_BITS = 26.5  # of a float32 on the wire, its exponent coded; the same for full sharing
+_FRAME_BYTES = 40  # of a message besides values and indices
+
+
+@cache
+def cutoff_for_budget(budget: float, num_parameters: int, randomize: bool = True) -> CutoffDistribution:
+    """The two-point distribution whose messages cost, in expectation, `budget` of full sharing's bytes.
+
+    Half of the budget goes into sending everything now and then (probability budget / 2), which needs no indices. The
+    other rounds send a small fraction f: f in values, and the entropy of f in indices. The paper's distributions
+    (20 %: 1 with probability 0.1, else 0.10; 10 %: 1 with probability 0.05, else 0.05) are this one, rounded. Without
+    `randomize` it is the one fraction that costs as much.
+    """
+    overhead = 8 * _FRAME_BYTES / (_VALUE_BITS * num_parameters)
+    if budget == 1:
+        return CutoffDistribution((1.0,), (1.0,))
+    everything = budget / 2 if randomize else 0.0
+    target = (budget - everything) / (1 - everything) - overhead
+    if target * num_parameters < 1:
+        least = 2 * (1 / num_parameters + overhead)
+        raise ValueError(
+            f"budget {budget} leaves no room for a single of {num_parameters} parameters; take at least {least:.2g}"
+        )
+    low, high = 0.0, target
+    for _ in range(60):
+        middle = (low + high) / 2
+        index_bits = -middle * log2(middle) - (1 - middle) * log2(1 - middle)
+        low, high = (middle, high) if middle + index_bits / _VALUE_BITS < target else (low, middle)
+    if randomize:
+        return CutoffDistribution((low, 1.0), (1 - everything, everything))
+    return CutoffDistribution((low,), (1.0,))
