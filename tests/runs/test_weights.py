@@ -111,7 +111,7 @@ def test_a_run_that_stopped_has_the_models_of_its_checkpoint(tmp_path: Path) -> 
 
 
 def test_a_task_without_a_module_has_rows_only() -> None:
-    with pytest.raises(gs.ExperimentError, match=r"^task: quadratic has no module; Run.models has its models$"):
+    with pytest.raises(gs.ExperimentError, match=r"^task: Quadratic has no module; Run.models has its models$"):
         gs.simulate(replace(QUADRATIC, topology=gs.Ring()), workers=1).module()
 
 

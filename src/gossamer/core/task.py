@@ -64,7 +64,7 @@ class Task(Protocol):
     def module_with(self, model: Tensor, buffers: Tensor) -> nn.Module:
         """A new module with copies of this model (D,) and these buffers (K,), ready to predict; ValueError if the task
         has none."""
-        raise ValueError(f"task {type(self).__name__} has no module; Run.models has its models")
+        raise ValueError(f"{type(self).__name__} has no module; Run.models has its models")
 
     def state_dict(self, model: Tensor, buffers: Tensor) -> dict[str, Tensor]:
         """The named tensors of such a module; if there is none, the model."""
