@@ -19,7 +19,7 @@ from contract import CASES, QUADRATIC, of
 from gossamer import Dpsgd, Experiment, Jwins, Optimizer, Quadratic, RandomSampling, Steps, Supervised
 from gossamer.algorithms import LocalOnly
 from gossamer.core import Message, Part, Round
-from gossamer.core.state import settle
+from gossamer.core.state import write_back
 from gossamer.data.partition import LabelShards
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Evaluation, Wire
@@ -55,14 +55,13 @@ def test_blocks_of_any_size_give_the_same_run(case: str, monkeypatch: pytest.Mon
     assert without_times(whole.metrics) == without_times(single.metrics)
 
 
-def test_a_state_goes_home_whole_though_its_tensors_change_places() -> None:
-    home = Pair(torch.zeros(2, 3), torch.ones(2, 3))
-    a, b = home
-    settled = settle(Pair(b, a), home)
-    assert settled is home
+def test_a_state_is_written_back_whole_though_its_tensors_change_places() -> None:
+    rows = Pair(torch.zeros(2, 3), torch.ones(2, 3))
+    a, b = rows
+    assert write_back(Pair(b, a), rows) is rows
     assert a.tolist() == [[1.0] * 3] * 2
     assert b.tolist() == [[0.0] * 3] * 2
-    settle(Pair(a, a[:1].expand(2, 3)), home)
+    write_back(Pair(a, a[:1].expand(2, 3)), rows)
     assert torch.equal(a, b)
 
 

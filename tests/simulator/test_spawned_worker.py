@@ -23,7 +23,7 @@ from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import Ring
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.shared_memory import Memory
+from gossamer.simulator.shared_state import Memory
 from gossamer.simulator.simulation import Simulation
 from gossamer.simulator.spawned_worker import spawned, text_of
 from gossamer.simulator.worker_pool import WorkerError, WorkPlan

@@ -23,7 +23,7 @@ from gossamer.models import GnLeNet
 from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.evaluation import EvaluationShard
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.shared_memory import Memory
+from gossamer.simulator.shared_state import Memory
 from gossamer.simulator.simulation import default_start, default_workers
 from gossamer.simulator.worker_pool import BLOCK_BYTES, WorkerError, WorkerPool, WorkPlan, forked, stop
 from gossamer.training.block import NodeError

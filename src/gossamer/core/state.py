@@ -32,18 +32,18 @@ def rows_of(state: State, rows: slice) -> State:
     return map_tensors(state, lambda _, tensor: tensor[rows])
 
 
-def settle(state: State, home: State) -> State:
-    """Move a state's tensors to where those of `home` lie, which become it; what is there already stays."""
-    places = dict(tensors_of(home))
-    memory = {place.untyped_storage().data_ptr() for place in places.values()}
-    moving = {name: tensor for name, tensor in tensors_of(state) if not _same_place(tensor, places[name])}
+def write_back(state: State, rows: State) -> State:
+    """Copy a state's tensors into those of `rows`, and return these; what lies there already is not copied."""
+    targets = dict(tensors_of(rows))
+    memory = {target.untyped_storage().data_ptr() for target in targets.values()}
+    moving = {name: tensor for name, tensor in tensors_of(state) if not _same_memory(tensor, targets[name])}
     for name, tensor in moving.items():  # before anything is written: it may lie where another one is to go
         if tensor.untyped_storage().data_ptr() in memory:
             moving[name] = tensor.clone()
     for name, tensor in moving.items():
-        places[name].copy_(tensor)
-    return home
+        targets[name].copy_(tensor)
+    return rows
 
 
-def _same_place(a: Tensor, b: Tensor) -> bool:
+def _same_memory(a: Tensor, b: Tensor) -> bool:
     return a.data_ptr() == b.data_ptr() and a.stride() == b.stride()

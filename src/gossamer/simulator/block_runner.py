@@ -1,6 +1,6 @@
-"""A block's place in the simulator: it takes stages from the parent and leaves its results on a shared board.
+"""Runs the stages of a round for blocks: takes them from the parent and leaves the results in the shared state.
 
-What a block keeps beside its state on the board (orders of samples, compiled parts) can be computed anew from the
+What a block keeps outside the shared state (orders of samples, compiled parts) can be computed anew from the
 experiment, so that a stage may be run by any process, whoever ran the one before.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from gossamer import wire
 from gossamer.core import Message, Part, PartSpec, State, Task, row_of, sparse_part, stack
 from gossamer.core.inbox import BlockInbox, Edges
-from gossamer.core.state import rows_of, settle
+from gossamer.core.state import rows_of, write_back
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.delivery import Delivery
 from gossamer.simulator.prepared import PreparedExperiment
@@ -40,8 +40,8 @@ class Codecs:
 class BlockRunners:
     """All blocks, of which a worker runs those it is given, and the evaluation."""
 
-    def __init__(self, prepared: PreparedExperiment, plan: WorkPlan, board: SharedState):
-        self._prepared, self._plan, self._board = prepared, plan, board
+    def __init__(self, prepared: PreparedExperiment, plan: WorkPlan, shared: SharedState):
+        self._prepared, self._plan, self._shared = prepared, plan, shared
         experiment, task, codecs = prepared.experiment, prepared.task, Codecs(prepared.experiment, prepared.task)
         x0 = task.initial_model(experiment.seed)
         self._algorithm = experiment.optimizer.wrap(experiment.algorithm)
@@ -49,7 +49,7 @@ class BlockRunners:
         for nodes in (nodes for blocks in plan.blocks for nodes in blocks):
             shards = [prepared.shards[i] for i in nodes]
             block = Block(experiment, prepared.trainer, nodes, shards, x0.expand(len(nodes), -1), in_place=True)
-            self._blocks.append(BlockRunner(block, experiment, board, codecs))
+            self._blocks.append(BlockRunner(block, experiment, shared, codecs))
 
     def run(self, stage: str, round: int, item: int) -> None:
         if stage == "evaluate":
@@ -60,28 +60,28 @@ class BlockRunners:
 
     def _evaluate(self, number: int) -> None:
         """A shard, whoever's node it is of."""
-        board, task, (row, samples) = self._board, self._prepared.task, self._prepared.evaluation_shards[number]
+        shared, task, (row, samples) = self._shared, self._prepared.task, self._prepared.evaluation_shards[number]
         if row < self._prepared.experiment.nodes:
-            model, buffers = self._algorithm.model(rows_of(board.state, slice(row, row + 1)))[0], board.buffers[row]
+            model, buffers = self._algorithm.model(rows_of(shared.state, slice(row, row + 1)))[0], shared.buffers[row]
         else:
-            model, buffers = torch.tensor_split(board.mean, [len(board.mean) - board.buffers.shape[1]])
-        board.scores[number] = torch.tensor(task.evaluate(model, samples, buffers), dtype=torch.float64)
+            model, buffers = torch.tensor_split(shared.mean, [len(shared.mean) - shared.buffers.shape[1]])
+        shared.scores[number] = torch.tensor(task.evaluate(model, samples, buffers), dtype=torch.float64)
 
 
 @dataclass
 class BlockRunner:
-    """A block and its place on the board, where its state is whenever no stage is under way."""
+    """A block, and its rows of the shared state, where its own state is whenever no stage is under way."""
 
     block: Block
     experiment: Experiment
-    board: SharedState
+    shared: SharedState
     codecs: Codecs
 
     def __post_init__(self) -> None:
         self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
         self.delivery = self.experiment.delivery
-        self.home: State = rows_of(self.board.state, self.rows)
-        self.block.state, self.block.buffers = self.home, self.board.buffers[self.rows]
+        self.state_rows: State = rows_of(self.shared.state, self.rows)
+        self.block.state, self.block.buffers = self.state_rows, self.shared.buffers[self.rows]
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -90,39 +90,39 @@ class BlockRunner:
     def run(self, stage: str, exchange: int) -> None:
         stages = {"outgoing": self.outgoing, "incoming": self.incoming}
         stages[stage](exchange)
-        self.block.state = settle(self.block.state, self.home)
+        self.block.state = write_back(self.block.state, self.state_rows)
 
     def outgoing(self, exchange: int) -> None:
         """The first half of an exchange; before the first one of a round, the local steps."""
         up = self._up(exchange)
         round, index = divmod(exchange, self.experiment.exchanges)
         if index == 0:
-            self.board.losses[self.rows] = self.block.train(round, up)
+            self.shared.losses[self.rows] = self.block.train(round, up)
         self._count_full_sharing()
         message = self.block.send(exchange, up)
         self._count(message)
         before, slots = self._sums(exchange - 1), self._slots(exchange)
         encoded = self.experiment.wire.mode == "encode" and message
         for name, part in (self._through_bytes(message, exchange) if encoded else message).items():
-            spec, target = self.experiment.algorithm.parts[name], self.board.messages[name]
+            spec, target = self.experiment.algorithm.parts[name], self.shared.messages[name]
             values = part.values if part.sent is None else sparse_part(part.values, part.sent).values
             if spec.cumulative:
                 values = before[name] + torch.where(up, values, 0)
             target.values[slots] = values  # and nothing travels that is not marked
             if target.sent is not None:
-                assert part.sent is not None, f"part {name} is sparse or seeded, and says not what was sent"
+                assert part.sent is not None, f"part {name} is sparse or seeded, and does not say what was sent"
                 target.sent[slots] = part.sent
-        if self.board.resync_ledger is not None:
-            self._count_resync(message, exchange, self.board.resync_ledger, before)
+        if self.shared.resync_ledger is not None:
+            self._count_resync(message, exchange, self.shared.resync_ledger, before)
 
     def incoming(self, exchange: int) -> None:
         """The second half of an exchange."""
         own = [self.delivery.slot(exchange, node) for node in self.nodes]
-        inbox = BlockInbox(self.board.messages, edges_of(self.delivery, exchange, self.rows), own)
+        inbox = BlockInbox(self.shared.messages, edges_of(self.delivery, exchange, self.rows), own)
         self.block.receive(exchange, inbox, self._up(exchange))
         weights = self.block.algorithm.weights(self.block.state)
         if weights is not None:
-            self.board.weights[self.rows] = weights.double().mean(-1)
+            self.shared.weights[self.rows] = weights.double().mean(-1)
 
     def _slots(self, exchange: int) -> slice:
         """Where the messages of an exchange lie in the shared state."""
@@ -131,12 +131,9 @@ class BlockRunner:
 
     def _sums(self, exchange: int) -> dict[str, Tensor]:
         """Of the cumulative parts, (B, width) each, by the end of an exchange; to keep, if bytes are made of them."""
-        parts, rows, keep = (
-            self.experiment.algorithm.parts,
-            self._slots(exchange),
-            self.experiment.wire.mode == "encode",
-        )
-        found = {name: self.board.messages[name].values[rows] for name, spec in parts.items() if spec.cumulative}
+        parts, rows = self.experiment.algorithm.parts, self._slots(exchange)
+        keep = self.experiment.wire.mode == "encode"
+        found = {name: self.shared.messages[name].values[rows] for name, spec in parts.items() if spec.cumulative}
         return {name: values.clone() if keep else values for name, values in found.items()}
 
     def _up(self, exchange: int) -> Tensor:
@@ -144,14 +141,14 @@ class BlockRunner:
 
     def _count_full_sharing(self) -> None:
         full = self.codecs.full.num_bytes({"x": Part(self.block.models())})["x"]
-        self.board.full_bytes[self.rows] = torch.from_numpy(full.total)
+        self.shared.full_bytes[self.rows] = torch.from_numpy(full.total)
 
     def _count(self, message: Message) -> None:
-        for place, sizes in enumerate(self.codecs.messages.num_bytes(message).values()):
-            self.board.num_bytes[self.rows, place] = torch.from_numpy(np.stack(sizes, axis=1))
+        for column, sizes in enumerate(self.codecs.messages.num_bytes(message).values()):
+            self.shared.num_bytes[self.rows, column] = torch.from_numpy(np.stack(sizes, axis=1))
         for column, name in enumerate(self.experiment.wire.compare):
             num_bytes = REFERENCES[name](self.experiment.algorithm.parts, message)
-            self.board.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
+            self.shared.reference_bytes[self.rows, column] = torch.tensor(num_bytes)
 
     def _count_resync(
         self, message: Message, exchange: int, ledger: ResyncLedger, before: Mapping[str, Tensor]
@@ -160,7 +157,7 @@ class BlockRunner:
         sums = message | {name: Part(values) for name, values in self._sums(exchange).items()}
         sent = self.delivery.sent(exchange)
         mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
-        resync = ledger.need_resync(mine.senders, mine.receivers, self.board.frame_bytes)
+        resync = ledger.need_resync(mine.senders, mine.receivers, self.shared.frame_bytes)
         for node in np.unique(mine.senders[resync]).tolist():
             row = node - self.rows.start
             sizes = self.codecs.resync.num_bytes(row_of(sums, row)).values()
@@ -173,7 +170,7 @@ class BlockRunner:
 
     def _through_bytes(self, message: Message, exchange: int) -> Message:
         """The message as its receivers have it: of cumulative parts, what they gained."""
-        counted = self.board.frame_bytes
+        counted = self.shared.frame_bytes
         rows = [(node, row_of(message, row)) for row, node in enumerate(self.nodes)]
         return stack([self._carry(node, one, exchange, int(counted[node]), {}) for node, one in rows])
 

@@ -1,6 +1,15 @@
-"""The board: memory that all blocks of a simulation see, in whatever process they run."""
+"""What all blocks of a simulation see, in whatever process they run: their states, messages and results.
 
+It lies in memory, or in files, that processes share.
+"""
+
+import mmap
+import os
 from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import numpy as np
 import torch
@@ -11,16 +20,78 @@ from gossamer import wire
 from gossamer.core import Message, Part, State, Task
 from gossamer.core.state import map_tensors
 from gossamer.experiments.experiment import Experiment
-from gossamer.simulator.shared_memory import Memory
 from gossamer.wire.resync import ResyncLedger, has_cumulative, plain_bytes
+
+
+class Memory:
+    """Where tensors lie that processes see and write together: in memory, in a file each, or all in one file.
+
+    Anonymous memory, because /dev/shm is 64 MB in many containers; forked processes have it in common. Files have no
+    names, so they are gone when the tensors and the processes are, whatever way they end; and their room is taken at
+    once, because a disk that is found full later kills the process that writes. A process that was not forked is given
+    the one open file, asks for the same tensors in the same order, and finds them; that file is there as long as any of
+    them.
+    """
+
+    def __init__(self, file: IO[bytes] | None = None, is_new: bool = True, directory: Path | None = None):
+        self.file = file
+        self._is_new = is_new
+        self._directory = directory
+        self._end = 0
+
+    @classmethod
+    def in_a_file(cls, directory: str | os.PathLike[str]) -> "Memory":
+        return cls(TemporaryFile(dir=Path(directory)))
+
+    @classmethod
+    def in_files(cls, directory: str | os.PathLike[str]) -> "Memory":
+        return cls(directory=Path(directory))
+
+    def close(self) -> None:
+        """Take no more; the tensors stay."""
+        if self.file is not None:
+            self.file.close()
+
+    def zeros(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """A tensor; zeros, unless the memory is another process's."""
+        num_bytes = prod(shape) * dtype.itemsize
+        return torch.frombuffer(self._mapped(max(1, num_bytes)), dtype=torch.uint8)[:num_bytes].view(dtype).view(shape)
+
+    def rows(self, number: int, row: Tensor) -> Tensor:
+        """So many rows like this one, (1, ...), unless the memory is another process's."""
+        tensor = self.zeros(number, *row.shape[1:], dtype=row.dtype)
+        return tensor.copy_(row) if self._is_new else tensor
+
+    def _mapped(self, num_bytes: int) -> mmap.mmap:
+        if self._directory is not None:
+            with TemporaryFile(dir=self._directory) as file:
+                _take_room(file, 0, num_bytes)
+                return mmap.mmap(file.fileno(), num_bytes)
+        if self.file is None:
+            return mmap.mmap(-1, num_bytes)
+        start, pages = self._end, -(-num_bytes // mmap.ALLOCATIONGRANULARITY)
+        if self._is_new:
+            _take_room(self.file, start, num_bytes)
+        self._end = start + pages * mmap.ALLOCATIONGRANULARITY
+        return mmap.mmap(self.file.fileno(), num_bytes, offset=start)
+
+
+def _take_room(file: IO[bytes], start: int, num_bytes: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), start, num_bytes)
+        return
+    file.seek(start)
+    for written in range(0, num_bytes, 1 << 20):
+        file.write(bytes(min(1 << 20, num_bytes - written)))
+    file.flush()
 
 
 @dataclass
 class SharedState:
-    """Memory that all blocks see: the messages of the round, and what is reported of each node."""
+    """The nodes' states, the messages of the round, and what is reported of each node."""
 
     messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n;
-    # of a running part the sum of all so far
+    # of a cumulative part the sum of all so far
     state: State  # (n, ...): where blocks keep theirs
     buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
     losses: Tensor  # (n,) training loss of the round
@@ -40,7 +111,7 @@ class SharedState:
 
     @classmethod
     def of(cls, experiment: Experiment, task: Task, num_shards: int, large: Memory, small: Memory) -> "SharedState":
-        """The board before the first round, or as another process has it; what grows with the model is `large`."""
+        """As before the first round, or as another process has it; what grows with the model is in `large`."""
         n, d = experiment.nodes, sum(task.layer_sizes)
         num_rows = n * experiment.delivery.depth  # messages that are late stay where they are until they arrive
         algorithm = experiment.optimizer.wrap(experiment.algorithm)

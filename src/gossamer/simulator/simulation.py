@@ -24,8 +24,7 @@ from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.evaluation import num_tested, scores_of
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.shared_memory import Memory
-from gossamer.simulator.shared_state import SharedState
+from gossamer.simulator.shared_state import Memory, SharedState
 from gossamer.simulator.worker_pool import InProcessPool, WorkerPool, WorkPlan, forked
 from gossamer.training.block import NodeError
 
@@ -49,7 +48,7 @@ class Simulation:
         self._workers: WorkerPool | InProcessPool | None = None  # start with the first round, after a resume
         self._memory = Memory()
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
-        torch.set_num_threads(1)  # one thread a worker is faster than two in one, and gives the same bits everywhere
+        torch.set_num_threads(1)  # one thread per worker is faster than two in one, and gives the same bits everywhere
         try:
             self._prepare(experiment, workers, scratch, start or default_start())
         except BaseException:
@@ -70,12 +69,12 @@ class Simulation:
             except ValueError as error:
                 log.warning("one worker runs all nodes: %s", error)
                 self._plan = WorkPlan.of(self._prepared, 1)
-        self._board = self._lay_out(scratch)
-        self._mass = MassAccount(self.experiment, self._board)
+        self._shared = self._allocate(scratch)
+        self._mass = MassAccount(self.experiment, self._shared)
         self._bytes: RoundBytes  # of the last round
 
-    def _lay_out(self, scratch: Path | None) -> SharedState:
-        """The board; of workers that are no copies of this process, all of it in a file that they are given."""
+    def _allocate(self, scratch: Path | None) -> SharedState:
+        """The shared state; all of it in one file, if workers are no copies of this process and must be given it."""
         directory = gettempdir() if scratch is None and self._text is not None else scratch
         try:
             if directory is not None:
@@ -111,7 +110,7 @@ class Simulation:
         started = time.perf_counter()
         if self._workers is None:
             self._workers = self._start()
-        self._bytes = RoundBytes(self.experiment, self._board)
+        self._bytes = RoundBytes(self.experiment, self._shared)
         first = self.round * self.experiment.exchanges
         for exchange in range(first, first + self.experiment.exchanges):
             deliveries = self._deliveries(exchange)
@@ -136,23 +135,23 @@ class Simulation:
     def _train_loss(self) -> float:
         """The mean over the nodes that took part; 0 if none did."""
         up = torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, self.round))
-        return self._board.losses[up].mean().item() if up.any() else 0.0
+        return self._shared.losses[up].mean().item() if up.any() else 0.0
 
     def ledger(self) -> list[dict[str, int]]:
         """The bytes of the last round on every link."""
         return [{"round": self.round, **line} for line in self._bytes.by_link()]
 
     def save(self) -> dict[str, Tensor]:
-        """Everything that the next round depends on, one row a node: what `restore` takes. It changes with the next."""
-        return dict(tensors_of(self._board.state)) | self._beside_the_state()
+        """Everything that the next round depends on and changes, one row per node: what `restore` takes."""
+        return dict(tensors_of(self._shared.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
         """The models' buffers, cumulative sums and whom they reached, and messages that may still arrive."""
-        ledger = self._board.resync_ledger
+        ledger = self._shared.resync_ledger
         beside = {} if ledger is None else ledger.saved()
-        if self._board.buffers.numel():
-            beside["buffers"] = self._board.buffers
-        for name, part in self._board.messages.items():
+        if self._shared.buffers.numel():
+            beside["buffers"] = self._shared.buffers
+        for name, part in self._shared.messages.items():
             if self._delivery.depth > 1 or self.experiment.algorithm.parts[name].cumulative:
                 beside[f"messages.{name}.values"] = part.values
                 beside |= {} if part.sent is None else {f"messages.{name}.sent": part.sent}
@@ -161,20 +160,20 @@ class Simulation:
     def restore(self, tensors: Mapping[str, Tensor], round: int, totals: Mapping[str, float]) -> None:
         """Continue from a saved state; before the first step."""
         assert self._workers is None
-        for name, target in (dict(tensors_of(self._board.state)) | self._beside_the_state()).items():
+        for name, target in (dict(tensors_of(self._shared.state)) | self._beside_the_state()).items():
             target.copy_(tensors[name])
         self.round = round
         self.totals = dict(totals)
 
     def models(self) -> Tensor:
         """(n, D): the model of every node now; where it is a part of the state, the next round changes it in place."""
-        return self.experiment.optimizer.wrap(self.experiment.algorithm).model(self._board.state)
+        return self.experiment.optimizer.wrap(self.experiment.algorithm).model(self._shared.state)
 
     def _start(self) -> WorkerPool | InProcessPool:
         precompile(self.experiment)
         if self._text is not None:
             return WorkerPool(self._plan, spawned.spawned(self._text, self._prepared, self._plan, self._memory))
-        run, number = BlockRunners(self._prepared, self._plan, self._board).run, self._plan.num_workers
+        run, number = BlockRunners(self._prepared, self._plan, self._shared).run, self._plan.num_workers
         return InProcessPool(self._plan, run) if number == 1 else WorkerPool(self._plan, forked(run, number))
 
     def _deliveries(self, exchange: int) -> tuple[Links, NDArray[np.bool_]]:
@@ -188,14 +187,14 @@ class Simulation:
         """How far apart the nodes' models are; their mean goes to shared memory, to be evaluated."""
         models = self.models()
         mean = models.mean(0)
-        torch.cat([mean, self._board.buffers.mean(0)], out=self._board.mean)
+        torch.cat([mean, self._shared.buffers.mean(0)], out=self._shared.mean)
         distances: list[float] = [torch.linalg.vector_norm(model - mean).item() for model in models]
         return sum(distances) / len(distances)
 
     def _evaluation(self, divergence: float) -> dict[str, Any]:
         """Test loss and metric of the nodes that were tested, and the metric of the mean model."""
         metric, shards = self.task.metric, self._prepared.evaluation_shards
-        of_rows = scores_of(shards, self._board.scores)
+        of_rows = scores_of(shards, self._shared.scores)
         of_mean = of_rows.pop(self.experiment.nodes, None)
         scores = {f"node {row}": found for row, found in of_rows.items()}
         metrics: dict[str, Any] = {"tested_nodes": len(scores), "tested_samples": num_tested(shards)}

@@ -26,8 +26,7 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.shared_memory import Memory
-from gossamer.simulator.shared_state import SharedState
+from gossamer.simulator.shared_state import Memory, SharedState
 from gossamer.simulator.worker_pool import Run, Worker, WorkerError, WorkPlan, serve, stop
 
 AVAILABLE = os.name == "posix"  # elsewhere a socket cannot be standard input
