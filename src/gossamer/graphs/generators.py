@@ -145,7 +145,7 @@ def read_file(path: str, expected: str) -> tuple[str, str]:
 
 
 def read_links(path: str, nodes: int, directed: bool, digest: str) -> Links:
-    """The links of a connected graph's file: first line the number of nodes, then a line "i j" a link."""
+    """The links of a connected graph's file: first line the number of nodes, then a line "i j" per link."""
     lines = read_file(path, digest)[0].splitlines()
     if not lines or not lines[0].strip().isdecimal():
         raise ValueError(f"line 1 of the graph {path} must be its number of nodes")

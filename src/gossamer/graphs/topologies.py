@@ -263,7 +263,7 @@ class FourNodeRing(Topology):
 
 @dataclass(frozen=True)
 class EdgeList(Topology):
-    """The graph of a file: first line the number of nodes, then a line "i j" a link."""
+    """The graph of a file: first line the number of nodes, then a line "i j" per link."""
 
     path: str
     directed: bool = False  # True: i sends to j, and need not hear from it

@@ -200,7 +200,7 @@ PARTS = ("values", "indices", "header")
 
 
 def bars(runs: dict[str, list[Run]]) -> str:
-    """What a message is made of: a stacked bar a label."""
+    """What a message is made of: one stacked bar per label."""
     means = {}
     for name, seeds in runs.items():
         rows = [row for run in seeds for row in run.values() if all(isfinite(row[part]) for part in PARTS)]

@@ -105,12 +105,12 @@ def summary(curves: list[Curve]) -> str:
 
 
 def results(groups: Groups, metric: str) -> str:
-    """The table, one row a label."""
+    """The table, one row per label."""
     runs = [curve for curves in groups.values() for curve in curves]
     several, mean_model = len(runs) > len(groups), any(f"{metric}_of_mean_model" in run.result for run in runs)
     again = any("bytes_resync" in run.result for run in runs)
     measured = ["mean", "min – max over nodes", *["of the mean model"] * mean_model]
-    sent = ["values", "metadata", *["told again"] * again, "total", "of full sharing"]
+    sent = ["values", "metadata", *["resent"] * again, "total", "of full sharing"]
     heads = [*["seeds"] * several, *measured, *sent, "time"]
     rows = ""
     for index, (label, curves) in enumerate(groups.items()):
@@ -174,7 +174,7 @@ def flat(section: dict[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def settings(groups: Groups) -> str:
-    """What all runs share, by section; then what differs, a column a label."""
+    """What all runs share, by section; then what differs, one column per label."""
     runs = {label: [dict(flat(curve.experiment)) for curve in curves] for label, curves in groups.items()}
     every = [run for of in runs.values() for run in of]
     keys = list(dict.fromkeys(key for run in every for key in run))
