@@ -347,14 +347,14 @@ def test_results_can_be_read_on_80_columns() -> None:
     for run in runs:  # as wide as figures get
         last = run.metrics[-1]
         last.update(accuracy_mean=1.0, accuracy_max=1.0, bytes_values=123_456_789, seconds=12345.6)
-    for again in ([], ["again"]):
+    for resent in ([], ["resent"]):
         screen = terminal(80)
         screen.print(console.results_table(runs))
         lines = [line.rstrip() for line in screen.file.getvalue().splitlines()]
         assert "…" not in screen.file.getvalue()
         names = [line.split()[0] for line in lines if "%" in line]
-        assert names == ["dpsgd", "random-sa" if again else "random-sampling", "jwins"]  # a long one may be folded
-        heads = ["algorithm", "accuracy", "range", "values", "metadata", *again, "total", "of", "full", "s"]
+        assert names == ["dpsgd", "random-sa" if resent else "random-sampling", "jwins"]  # a long one may be folded
+        heads = ["algorithm", "accuracy", "range", "values", "metadata", *resent, "total", "of", "full", "s"]
         assert lines[1].split() == heads
         runs[-1].metrics[-1]["bytes_resync"] = 123_456_789  # and now with a column more
 

@@ -100,7 +100,7 @@ def results_table(runs: Sequence[Run]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
     table.add_column("algorithm", overflow="fold")
     again = any("bytes_resync" in run.result for run in runs)
-    for heading in (metric, "range", "values", "metadata", *["again"] * again, "total", "of full", "s"):
+    for heading in (metric, "range", "values", "metadata", *["resent"] * again, "total", "of full", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, results in groups.items():
         numbers = [key for key, value in results[0].items() if isinstance(value, (int, float))]
@@ -117,7 +117,7 @@ def results_table(runs: Sequence[Run]) -> Table:
             f"{mean['seconds']:.1f}",
         )
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
-    missed = "; again: to those who missed messages" if again else ""
+    missed = "; resent: to nodes that missed messages" if again else ""
     table.caption = f"{seeds}range over nodes; of full: share of full sharing{missed}"
     return table
 
