@@ -256,7 +256,13 @@ def error(case: str, learning_rate: float, rounds: int) -> float:
     return ((models - optimum).norm(dim=1).max() / optimum.norm()).item()
 
 
-@pytest.mark.parametrize("case", cases("mean", "hull", "mass", "replicas"))
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if case in ("dpsgd", "d2", *KINDS) else pytest.param(case, marks=pytest.mark.slow)
+        for case in cases("mean", "hull", "mass", "replicas")
+    ],
+)
 def test_a_smaller_learning_rate_brings_every_algorithm_nearer_to_the_optimum(case: str) -> None:
     coarse, fine = error(case, 0.3, rounds=50), error(case, 0.03, rounds=400)
     exact = {"d2", "gradient-tracking", "all-reduce"}  # where differing data do no harm, no error is left to shrink

@@ -1,6 +1,5 @@
 """Groups of peers for the tests: a small experiment, and what its undisturbed run comes to."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +17,6 @@ from gossamer.peers.config import Timeouts
 from gossamer.peers.identity.group import Member
 from gossamer.peers.local.local_group import LocalGroup
 from gossamer.simulator.simulation import Simulation
-
-LONG = os.environ.get("GOSSAMER_TESTS") == "long"  # with full times, and what need not run at every change
 
 PATIENT = Timeouts(deadline_seconds=120, dead_seconds=60)  # nothing is missed, however busy the machine is
 

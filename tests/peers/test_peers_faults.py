@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import DIGITS, LONG, PATIENT, Links, check_learned, events, results, until, waits
+import pytest
+from harness import DIGITS, PATIENT, Links, check_learned, events, results, until, waits
 from proxies import Proxies
 
 from gossamer.algorithms import Silk
@@ -18,7 +19,7 @@ from gossamer.peers.config import Timeouts
 from gossamer.peers.local.local_group import LocalGroup
 
 DEADLINE = 20.0
-SLACK = 5.0  # a loaded machine may be late to notice
+SLACK = 20.0  # a loaded machine may be late to notice
 TIMEOUTS = Timeouts(deadline_seconds=DEADLINE)
 PACE = {"round_seconds": 0.1, "checkpoint_every": 5}
 
@@ -62,9 +63,10 @@ def test_a_peer_killed_in_a_round_comes_back_and_all_learn_as_if_nothing_had_bee
         assert waits(peers) <= DEADLINE / 2, "nobody waits for the deadline: what cannot arrive is known"
 
 
+@pytest.mark.slow
 def test_halves_that_cannot_see_each_other_for_a_while_go_on_and_find_together_again(tmp_path: Path) -> None:
-    seconds = 10.0 if LONG else 4.0
-    experiment = replace(DIGITS, rounds=int(90 + 10 * seconds))
+    seconds = 10.0
+    experiment = replace(DIGITS, rounds=190)
     with Proxies() as proxies:
         links = Links(proxies)
         with LocalGroup(experiment, tmp_path / "up", replace(TIMEOUTS, dead_seconds=1.5), links.seen, **PACE) as peers:
@@ -100,6 +102,7 @@ def test_a_hung_peer_is_not_waited_for_and_catches_up(tmp_path: Path) -> None:
         assert waits(peers) <= DEADLINE + SLACK
 
 
+@pytest.mark.slow
 def test_connections_that_break_all_the_time_stop_no_one(tmp_path: Path) -> None:
     with Proxies(seed=1) as proxies:
         links = Links(proxies)
@@ -135,6 +138,7 @@ def test_on_the_wire_there_is_little_more_than_the_messages(tmp_path: Path) -> N
             assert sent < passed < 1.03 * sent
 
 
+@pytest.mark.slow
 def test_a_tenth_of_a_second_of_delay_changes_nothing_but_time(tmp_path: Path) -> None:
     experiment = replace(DIGITS, rounds=20)
     with Proxies() as proxies:

@@ -14,14 +14,14 @@ PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
     "arguments",
     [
         ["8", "jwins-digits", "--rounds", "8"],
-        [
+        pytest.param([
             "8", "sparse-push-ring", "--rounds", "8", "--set", "algorithm.compressor.fraction=0.1",
             "--set", 'topology={name = "redrawn", graph = {name = "directed-random", out_degree = 2}}',
-        ],
-        [
+        ], marks=pytest.mark.slow),
+        pytest.param([
             "8", "silk-digits", "--rounds", "8",
             "--set", 'topology={name = "redrawn", graph = {name = "random-regular", degree = 4}}',
-        ],
+        ], marks=pytest.mark.slow),
         ["8", "silk-digits", "--rounds", "8", "--set", "exchanges=2"],
     ],
     ids=["jwins", "sparse-push on changing graphs", "silk on changing graphs", "silk with two exchanges per round"],

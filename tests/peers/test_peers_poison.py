@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import DIGITS, LONG, PATIENT, results
+from harness import DIGITS, PATIENT, results
 
 from gossamer.algorithms import ClippedGossip, CoordinateMedian, Dpsgd
 from gossamer.core import Algorithm
@@ -39,12 +39,16 @@ def accuracy_beside_a_poisoner(algorithm: Algorithm, directory: Path) -> float:
     return sum(result["accuracy"] for result in found if result["name"] != liar) / 5
 
 
-@pytest.mark.parametrize("algorithm", [ClippedGossip(), CoordinateMedian()], ids=["clipped gossip", "median"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [ClippedGossip(), pytest.param(CoordinateMedian(), marks=pytest.mark.slow)],
+    ids=["clipped gossip", "median"],
+)
 def test_beside_a_peer_that_sends_poison_the_others_learn(algorithm: Algorithm, tmp_path: Path) -> None:
     assert accuracy_beside_a_poisoner(algorithm, tmp_path / "up") > 0.85
 
 
-@pytest.mark.skipif(not LONG, reason="GOSSAMER_TESTS=long runs it")
+@pytest.mark.slow
 def test_plain_averaging_does_not_survive_the_same_poison(tmp_path: Path) -> None:
     """So that the test above can fail."""
     assert accuracy_beside_a_poisoner(Dpsgd(), tmp_path / "up") < 0.6
