@@ -33,7 +33,7 @@ from gossamer.algorithms.jwins import PAPER_CUTOFF
 from gossamer.core import Part, PartSpec, Quantized, row_of, sparse_part
 from gossamer.simulator.worker_pool import BLOCK_BYTES
 from gossamer.wire import Codec, indices, precompile
-from gossamer.wire.kernels.bits import PADDING
+from gossamer.wire.bits import PADDING
 
 MADE_UP = "made up"
 SLOW = 0.002  # seconds; a reference that takes longer is timed three times in all
@@ -175,7 +175,7 @@ def measure(case: str, kept: float, part: Part, spec: PartSpec, budget: float) -
     out = np.zeros(len(frame) + 4 * width + PADDING, np.uint8)
 
     def write_indices() -> int:
-        return indices.write(indices.plan(marks), out, 0)
+        return indices.write(indices.plan(marks), width, out, 0)
 
     def write_values() -> int:
         return coding.values.write(coding.values.plan(given.values, 0, positions), out, end)

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_wire_kernels import few, padded, seeds, written
 
+from gossamer.wire import huffman
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels import huffman
 from gossamer.wire.quantized import LevelCoder
 from gossamer.wire.values import FloatCoder, Rows
 

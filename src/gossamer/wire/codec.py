@@ -13,8 +13,8 @@ from gossamer.core import Message, Part, PartSpec
 from gossamer.core.rng import Streams
 from gossamer.wire import frame as frames
 from gossamer.wire import indices
+from gossamer.wire.bits import Bytes, Positions, positions_of
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels.bits import Bytes, Positions, positions_of
 from gossamer.wire.quantized import LevelCoder
 from gossamer.wire.values import DoubleCoder, FloatCoder, Rows, ValueCoder, ValuePlan
 
@@ -113,7 +113,7 @@ class Codec:
         at = frames.HEADER.size
         for name, plan in plans.items():
             if plan.indices is not None:
-                at = indices.write(plan.indices, out, at)
+                at = indices.write(plan.indices, self._parts[name].width, out, at)
             at = self._parts[name].values.write(plan.values, out, at)
         assert at == frames.HEADER.size + num_payload, "the size of a message was not what was planned"
         return frames.finish_frame(out, num_payload)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from gossamer.wire.kernels.bits import PADDING, Bytes
+from gossamer.wire.bits import PADDING, Bytes
 
 MAGIC = b"Gm"
 MAJOR, MINOR = 1, 0  # a change that an older reader cannot read makes a new major

@@ -5,8 +5,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from gossamer.core import PartSpec, sparse_part
+from gossamer.core import PartSpec, Quantized, sparse_part
 from gossamer.core.rng import philox, words
+from gossamer.wire.bits import positions_of
 from gossamer.wire.codec import Codec
 
 WIDTH = 4096
@@ -20,11 +21,19 @@ def precompile(counted: bool = False) -> None:
     Those that write and read take memory in every process, so a run that only counts should not load them.
     """
     words(0, "precompile", [0], [0], 1)  # what the entries of seeded parts are drawn by
-    codec = Codec({"x": PartSpec(sparse=True)}, WIDTH, seed=0)
+    positions_of(np.ones(1, np.uint8))  # and found
+    parts = {
+        "x": PartSpec(sparse=True),
+        "y": PartSpec(sparse=True, values="float64"),
+        "z": PartSpec(sparse=True, values="int4"),
+    }
+    codec = Codec(parts, WIDTH, seed=0)
     keys = philox(0, "precompile").random_raw(WIDTH) * 2.0**-64
     for shares in SHARES:
         sent = torch.from_numpy(keys < np.repeat(shares, WIDTH // len(shares)))[None]
-        message = {"x": sparse_part(torch.ones(1, WIDTH), sent)}
+        ones = sparse_part(torch.ones(1, WIDTH), sent)
+        levels = Quantized(ones.values.to(torch.int16), torch.ones(1, 1), 0)
+        message = {"x": ones, "y": ones._replace(values=ones.values.double()), "z": ones._replace(quantized=levels)}
         codec.num_bytes(message)
         if not counted:
             codec.decode(codec.encode(message, sender=0, round=0))

@@ -7,13 +7,14 @@ numbers of one or two bits are coded close to their entropy.
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
+from gossamer.wire.bits import Bytes, Positions, i64
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels.bits import Bytes, Positions
-from gossamer.wire.kernels.huffman import plan_symbols, write_coded
+from gossamer.wire.huffman import plan_symbols, write_coded
 from gossamer.wire.values import (
     CODED,
     RAW,
@@ -40,7 +41,6 @@ class LevelCoder:
     def __init__(self, num_bits: int, bucket: int):
         self.num_bits = num_bits
         self.bucket = bucket
-        self.shifts = np.arange(8 // num_bits, dtype=np.uint8) * np.uint8(num_bits)  # of the digits of a symbol
         self.scales = FloatCoder("float32")
 
     def rows(self, part: Part) -> Rows:
@@ -55,13 +55,15 @@ class LevelCoder:
 
     def plan(self, rows: Rows, row: int, positions: Positions | None) -> ValuePlan:
         assert rows.scales is not None
-        digits = self._digits(sent_of(rows.numbers[row], positions))
+        digits, fit = _digits(sent_of(rows.numbers[row], positions), self.num_bits)
+        if not fit:
+            raise ValueError(f"the levels of a part do not fit in int{self.num_bits}")
         num_scales = self._num_scales(digits.size)
         scales = rows.scales[row, :num_scales]
         if scales.size < num_scales or not np.isfinite(scales).all():
             raise ValueError(f"{digits.size} integers need {num_scales} finite scales")
         scale_plan = self._plan_scales(scales)
-        symbols = self._grouped(digits)
+        symbols = digits if self.num_bits > 4 else _grouped(digits, self.num_bits)
         coded_bytes, counts, lengths = plan_symbols(symbols, self.num_bits > 4)
         raw_bytes = (digits.size * self.num_bits + 7) // 8
         coded = Symbols(symbols, counts, lengths) if coded_bytes < raw_bytes else None
@@ -83,49 +85,25 @@ class LevelCoder:
     ) -> tuple[Tensor, Quantized, int]:
         count = width if positions is None else positions.size
         scales, at = self._read_scales(buffer, at, end, count)
-        digits, at = self._read_digits(buffer, at, end, count)
-        levels = digits.astype(np.int16)
-        levels = 2 * levels - 1 if self.num_bits == 1 else levels - (1 << (self.num_bits - 1))
+        levels, at = self._read_levels(buffer, at, end, count)
         numbers = levels.astype(np.float32) * (scales.repeat(self.bucket)[:count] if self.bucket else scales)
         quantized = Quantized(spread(levels, positions, width), torch.from_numpy(scales[None]), self.bucket)
         return spread(numbers, positions, width), quantized, at
 
-    def _digits(self, levels: Levels) -> Bytes:
-        """Levels counted from 0 on; refused if one has too many bits."""
-        top = 1 << (self.num_bits - 1)
-        digits = (levels + 1) >> 1 if self.num_bits == 1 else levels + top
-        if self.num_bits == 1:
-            fit = (np.abs(levels) == 1).all()
-        else:
-            fit = levels.size == 0 or (levels.min() >= -top and levels.max() < top)
-        if not fit:
-            raise ValueError(f"the levels of a part do not fit in int{self.num_bits}")
-        return digits.astype(np.uint8)
-
-    def _grouped(self, digits: Bytes) -> Bytes:
-        """Several digits per symbol, as many as it holds; zeros fill the last one."""
-        group = self.shifts.size
-        if group == 1:
-            return digits
-        padded = np.zeros(-(-digits.size // group) * group, np.uint8)
-        padded[: digits.size] = digits
-        symbols: Bytes = np.bitwise_or.reduce(padded.reshape(-1, group) << self.shifts, axis=1)
-        return symbols
-
-    def _read_digits(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[Bytes, int]:
+    def _read_levels(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[Levels, int]:
         coded, at = read_tag(buffer, at, end)
         if coded:
-            symbols, at = read_symbols(buffer, at, end, -(-count // self.shifts.size))
-            digits = (symbols[:, None] >> self.shifts) & np.uint8((1 << self.num_bits) - 1)
-            digits = digits.ravel()[:count]
-            if not np.array_equal(self._grouped(digits), symbols):
+            symbols, at = read_symbols(buffer, at, end, -(-count // (8 // self.num_bits)))
+            levels, fit = _levels(symbols, 8 // self.num_bits, self.num_bits, count)
+            if not fit:
                 raise WireError("The quantized values of a part are damaged.")
-            return digits, at
+            return levels, at
         behind = at + (count * self.num_bits + 7) // 8
         if behind > end:
             raise values_end()
         bits = np.unpackbits(buffer[at:behind], count=count * self.num_bits, bitorder="little")
-        return np.packbits(bits.reshape(count, self.num_bits), axis=1, bitorder="little").ravel(), behind
+        digits = np.packbits(bits.reshape(count, self.num_bits), axis=1, bitorder="little").ravel()
+        return _levels(digits, 1, self.num_bits, count)[0], behind
 
     def _plan_scales(self, scales: Numbers) -> ValuePlan:
         words = scales.view(np.uint32)
@@ -146,3 +124,41 @@ class LevelCoder:
 
     def _num_scales(self, count: int) -> int:
         return -(-count // self.bucket) if self.bucket else 1
+
+
+@njit(cache=True)
+def _digits(levels: Levels, num_bits: int) -> tuple[Bytes, bool]:
+    """Levels counted from 0 on, and whether none has more bits."""
+    digits, top, num_bad = np.empty(levels.size, np.uint8), 1 << (num_bits - 1), 0
+    for i in range(levels.size):
+        level = i64(levels[i])
+        digits[i] = (level + 1) >> 1 if num_bits == 1 else level + top
+        num_bad += (level != 1) & (level != -1) if num_bits == 1 else (level < -top) | (level >= top)
+    return digits, num_bad == 0
+
+
+@njit(cache=True)
+def _grouped(digits: Bytes, num_bits: int) -> Bytes:
+    """Several digits per symbol, as many as it holds; zeros fill the last one."""
+    group = 8 // num_bits
+    symbols = np.empty((digits.size + group - 1) // group, np.uint8)
+    for i in range(symbols.size):
+        symbol, first = 0, i * group
+        for j in range(min(group, digits.size - first)):
+            symbol |= i64(digits[first + j]) << (j * num_bits)
+        symbols[i] = symbol
+    return symbols
+
+
+@njit(cache=True)
+def _levels(symbols: Bytes, group: int, num_bits: int, count: int) -> tuple[Levels, bool]:
+    """The levels whose digits are in these symbols, so many in each, and whether there is nothing above them."""
+    levels, top, fit = np.empty(count, np.int16), 1 << (num_bits - 1), True
+    for i in range(symbols.size):
+        symbol, first = i64(symbols[i]), i * group
+        for j in range(min(group, count - first)):
+            digit = symbol & (2 * top - 1)
+            levels[first + j] = 2 * digit - 1 if num_bits == 1 else digit - top
+            symbol >>= num_bits
+        fit &= symbol == 0
+    return levels, fit

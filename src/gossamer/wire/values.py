@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
+from gossamer.wire.bits import Bytes, Positions, load64, store64, u64
 from gossamer.wire.frame import WireError
-from gossamer.wire.kernels.bits import Bytes, Positions, load64, store64, u64
-from gossamer.wire.kernels.huffman import BAD_TABLE, Counts, plan_symbols, read_coded, write_coded
+from gossamer.wire.huffman import BAD_TABLE, Counts, plan_symbols, read_coded, write_coded
 
 Numbers = NDArray[Any]
 RAW, CODED = 0, 1  # tags
@@ -82,8 +82,7 @@ class FloatCoder:
 
     def plan(self, rows: Rows, row: int, positions: Positions | None) -> ValuePlan:
         words = sent_of(rows.numbers[row], positions)
-        symbols = (words >> np.uint32(self.num_bits - 9)).astype(np.uint8)
-        symbol_bytes, counts, lengths = plan_symbols(symbols, False)
+        symbol_bytes, symbols, counts, lengths = _plan_floats(words, self.num_bits)
         coded_bytes, raw_bytes = symbol_bytes + words.size * (self.num_bits - 8) // 8, words.size * self.num_bits // 8
         if coded_bytes < raw_bytes:
             return ValuePlan(1, coded_bytes, words, Symbols(symbols, counts, lengths))
@@ -162,6 +161,16 @@ class DoubleCoder:
 
 
 @njit(cache=True)
+def _plan_floats(words: NDArray[np.uint32], num_bits: int) -> tuple[int, Bytes, Counts, Bytes]:
+    """Bytes of the symbols of floats with their table, the symbols, their histogram, and the lengths of their codes."""
+    symbols, shift = np.empty(words.size, np.uint8), np.uint32(num_bits - 9)
+    for i in range(words.size):
+        symbols[i] = (words[i] >> shift) & u64(255)
+    num_bytes, counts, lengths = plan_symbols(symbols, False)
+    return num_bytes, symbols, counts, lengths
+
+
+@njit(cache=True)
 def _write_rests(words: NDArray[np.uint32], num_bits: int, out: Bytes, at: int) -> int:
     """The rests of floats from byte `at` on; returns the byte behind."""
     shift = u64(num_bits - 9)
@@ -193,7 +202,7 @@ def array_of(values: Tensor, dtype: "np.dtype[Any]", kind: str) -> Numbers:
 
 
 def sent_of(row: Numbers, positions: Positions | None) -> Numbers:
-    return row if positions is None else row.take(positions)
+    return row if positions is None else gather(row, positions)
 
 
 def spread(numbers: Numbers, positions: Positions | None, width: int) -> Tensor:
@@ -201,8 +210,22 @@ def spread(numbers: Numbers, positions: Positions | None, width: int) -> Tensor:
     if positions is None:
         return torch.from_numpy(numbers[None])
     row = np.zeros((1, width), numbers.dtype)
-    row[0, positions] = numbers
+    scatter(numbers, positions, row[0])
     return torch.from_numpy(row)
+
+
+@njit(cache=True)
+def gather(row: Numbers, positions: Positions) -> Numbers:
+    numbers = np.empty(positions.size, row.dtype)
+    for i in range(positions.size):
+        numbers[i] = row[positions[i]]
+    return numbers
+
+
+@njit(cache=True)
+def scatter(numbers: Numbers, positions: Positions, row: Numbers) -> None:
+    for i in range(positions.size):
+        row[positions[i]] = numbers[i]
 
 
 def write_bytes(numbers: Numbers, out: Bytes, at: int) -> int:

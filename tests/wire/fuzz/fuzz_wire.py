@@ -60,6 +60,7 @@ INSTRUCTIONS = {
     "store64": _store64,
     "trailing_zeros": lambda word: (int(word) & -int(word)).bit_length() - 1 if word else 64,
     "leading_zeros": lambda word: 64 - int(word).bit_length(),
+    "ones_in": lambda word: int(word).bit_count(),
 }
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":  # numba has no plain form of these
     for name, module in list(sys.modules.items()):

@@ -19,8 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from gossamer.wire.kernels.bits import Bytes, i64, leading_zeros, peek, put, u64
-from gossamer.wire.kernels.elias_rice import GAMMA, get_gap, put_gap
+from gossamer.wire.bits import GAMMA, Bytes, get_gap, i64, leading_zeros, peek, put, put_gap, u64
 
 MAX_LENGTH = 12
 DEEPEST = 64  # more than any tree is deep: its weights grow at least as Fibonacci's numbers do, and end below 2^40
@@ -194,9 +193,10 @@ def code_histogram(counts: Counts, of_numbers: bool) -> Any:
 @njit(cache=True)
 def plan_symbols(symbols: Bytes, of_numbers: bool) -> tuple[int, Counts, Bytes]:
     """Bytes of table and codes of these symbols, their histogram, and the lengths of their codes."""
-    counts = np.zeros(256, np.int64)
-    for symbol in symbols:
-        counts[symbol] += 1
+    each = np.zeros((4, 256), np.int64)  # four histograms, so that equal neighbours do not wait for each other
+    for i in range(symbols.size):
+        each[i & 3, symbols[i]] += 1
+    counts = each.sum(0)
     lengths, num_bytes = code_histogram(counts, of_numbers)
     return num_bytes, counts, lengths
 
@@ -261,17 +261,21 @@ def read_table(buffer: Bytes, at: int, end: int, lengths: Bytes) -> tuple[int, i
 
 
 @njit(cache=True)
-def _codes(lengths: Bytes) -> Counts:
-    """The code of each symbol, its highest bit turned to the lowest place, where it is written first."""
-    codes = np.zeros(256, np.int64)
-    code = 0
+def _codes(lengths: Bytes) -> NDArray[np.uint32]:
+    """Per symbol its code, the highest bit turned to the lowest place, where it is written first; below it, in four
+    bits, its length."""
+    codes = np.zeros(256, np.uint32)
+    following = np.zeros(MAX_LENGTH + 2, np.int64)  # the next code of each length; at first how many are shorter by one
+    for symbol in range(256):
+        following[i64(lengths[symbol]) + 1] += lengths[symbol] > 0
     for length in range(1, MAX_LENGTH + 1):
-        code <<= 1
-        for symbol in range(256):
-            if lengths[symbol] == length:
-                for bit in range(length):
-                    codes[symbol] |= ((code >> bit) & 1) << (length - 1 - bit)
-                code += 1
+        following[length] = (following[length] + following[length - 1]) << 1
+    for symbol in range(256):
+        length, turned = i64(lengths[symbol]), 0
+        for bit in range(length):
+            turned |= ((following[length] >> bit) & 1) << (length - 1 - bit)
+        following[length] += 1
+        codes[symbol] = turned << 4 | length
     return codes
 
 
@@ -279,23 +283,39 @@ def _codes(lengths: Bytes) -> Counts:
 def write_symbols(symbols: Bytes, lengths: Bytes, out: Bytes, at: int) -> int:
     """Write the codes from byte `at` on; returns the byte behind."""
     codes = _codes(lengths)
-    held, num_held = u64(0), 0
-    for symbol in symbols:
-        at, held, num_held = put(out, at, held, num_held, u64(codes[symbol]), i64(lengths[symbol]))
+    held, num_held, by_fours = u64(0), 0, symbols.size & ~3
+    for first in range(0, by_fours, 4):  # four codes have 48 bits at most
+        word, length = u64(0), u64(0)
+        for i in range(4):
+            code = u64(codes[symbols[first + i]])
+            word |= code >> u64(4) << length
+            length += code & u64(15)
+        at, held, num_held = put(out, at, held, num_held, word, i64(length))
+    for i in range(by_fours, symbols.size):
+        code = u64(codes[symbols[i]])
+        at, held, num_held = put(out, at, held, num_held, code >> u64(4), i64(code & u64(15)))
     return at + (num_held > 0)
 
 
 @njit(cache=True)
-def _next_symbols(lengths: Bytes) -> Counts:
-    """For all that the next bits may be, as many as the longest code has, a symbol and above it its code's length."""
+def _next_symbols(lengths: Bytes) -> NDArray[np.uint32]:
+    """For all that the next bits may be, as many as the longest code has, the one or two symbols that are whole in
+    them: a byte each, then a byte that tells how many they are, and one that tells their bits."""
     codes = _codes(lengths)
     longest = i64(lengths.max())
-    table = np.empty(1 << longest, np.int64)
+    firsts = np.empty(1 << longest, np.uint32)
     for symbol in range(256):
         length = i64(lengths[symbol])
         if length > 0:
-            for entry in range(codes[symbol], 1 << longest, 1 << length):
-                table[entry] = length << 8 | symbol
+            for window in range(i64(codes[symbol]) >> 4, 1 << longest, 1 << length):
+                firsts[window] = length << 24 | 1 << 16 | symbol
+    table = firsts.copy()
+    for window in range(1 << longest):
+        first = i64(firsts[window])
+        second = i64(firsts[window >> (first >> 24)])
+        used = (first >> 24) + (second >> 24)
+        if used <= longest:
+            table[window] = used << 24 | 2 << 16 | (second & 255) << 8 | (first & 255)
     return table
 
 
@@ -303,13 +323,21 @@ def _next_symbols(lengths: Bytes) -> Counts:
 def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Bytes) -> int:
     """Fill in the symbols, given a table that `read_table` found right; the byte behind, or ENDS if they do not end."""
     table = _next_symbols(lengths)
-    bit, limit, mask = 8 * at, 8 * end, u64(table.size - 1)
-    for i in range(symbols.size):
-        if bit > limit:
-            return ENDS
-        entry = table[peek(buffer, bit) & mask]
+    bit, limit, mask, i = 8 * at, 8 * end, u64(table.size - 1), 0
+    while i < symbols.size - 8 and bit <= limit:
+        word, used = peek(buffer, bit), u64(0)
+        for _ in range(4):  # of at most 12 bits each
+            entry = u64(table[(word >> used) & mask])
+            symbols[u64(i)] = entry & u64(255)
+            symbols[u64(i + 1)] = (entry >> u64(8)) & u64(255)
+            i += i64((entry >> u64(16)) & u64(255))
+            used += entry >> u64(24)
+        bit += i64(used)
+    while i < symbols.size and bit <= limit:
+        entry = i64(table[peek(buffer, bit) & mask])
         symbols[i] = entry & 255
-        bit += entry >> 8
+        i += 1
+        bit += lengths[entry & 255]
     return (bit + 7) >> 3 if bit <= limit else ENDS
 
 

@@ -1,1 +1,0 @@
-"""The loops of the codec, compiled by numba."""
