@@ -1,0 +1,36 @@
+"""Runs that earlier versions began are opened, continued and reported."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+import gossamer as gs
+
+# Begun and stopped after four of six rounds by a version that had `from-start`, `index_coding` and no `exchanges`; the
+# digest and the bytes are those of the whole run there.
+OLD = Path(__file__).parent / "before_exchanges"
+MODELS = "6f2ad39a0b28029c1a6fcafb0cb20537a422aedaba947539cf316a8df22a6c71"
+NUM_BYTES = 18984
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(OLD, tmp_path / "old"))
+
+
+def test_a_run_of_an_earlier_version_is_continued_to_the_same_models_and_bytes(old: Path) -> None:
+    run = gs.resume(old)
+    assert run.models is not None
+    assert hashlib.sha256(run.models.numpy().tobytes()).hexdigest() == MODELS
+    assert run.result["bytes_total"] == NUM_BYTES
+    assert (old / "report.html").exists()
+
+
+def test_the_experiment_may_be_given_again(old: Path) -> None:
+    experiment = gs.open_run(old).experiment
+    assert experiment is not None
+    assert experiment.exchanges == 1
+    assert isinstance(experiment.algorithm, gs.RelativeToInit)
+    assert gs.resume(old, experiment).result["rounds"] == 6
