@@ -25,12 +25,6 @@ class PeriodicSharing(gs.Algorithm):
     def init(self, x0: Tensor) -> State:
         return State(x0)
 
-    def model(self, state: State) -> Tensor:
-        return state.x
-
-    def local_step(self, state: State, gradient: Tensor, round: gs.Round) -> State:
-        return State(state.x - round.learning_rate * gradient)
-
     def send(self, state: State, round: gs.Round) -> tuple[gs.Message, State]:
         everything = round.number % self.period == self.period - 1
         return {"x": gs.sparse_part(state.x, torch.full(state.x.shape, everything))}, state

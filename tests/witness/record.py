@@ -1,12 +1,10 @@
 """The witness: what every algorithm of the contract's table computes, as digests, to the last bit.
 
-    python tests/witness/record.py                 compare this code with tests/witness/simulator.json and peers.json
-    python tests/witness/record.py --write         record them anew, when a change of results is meant
-    python tests/witness/record.py --peers [...]   the same for groups of real peers (some minutes)
+    python tests/witness/record.py            compare this code with simulator.json; --write records it anew
+    python tests/witness/record.py --peers    the same for groups of real peers, with peers.json (some minutes)
 
-A change of the code that is not meant to change results leaves both files as they are. Digests hold for one version of
-torch, numpy and the processor's instruction set; bytes and models of the quadratic task have been the same on all that
-were tried.
+A change that is not meant to change results leaves both files as they are; one that is meant to records them anew and
+says why in its commit. Networks give the same bits only with the same torch on the same kind of processor.
 """
 
 import hashlib
@@ -22,14 +20,20 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from torch import Tensor  # noqa: E402
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 
 from contract import CASES, of  # noqa: E402
 from gossamer.algorithms import Dpsgd, Jwins, Silk  # noqa: E402
+from gossamer.data import Supervised  # noqa: E402
+from gossamer.data.partition import Iid  # noqa: E402
 from gossamer.experiments import toml  # noqa: E402
 from gossamer.experiments.experiment import Experiment, Wire  # noqa: E402
 from gossamer.experiments.recipes import RECIPES  # noqa: E402
 from gossamer.graphs.faults import Faults  # noqa: E402
+from gossamer.graphs.topologies import Ring  # noqa: E402
+from gossamer.models import GnLeNet, ResNet20  # noqa: E402
+from gossamer.models.low_precision import to_int8  # noqa: E402
 from gossamer.simulator.simulation import Simulation  # noqa: E402
 from gossamer.training.optimizer import Optimizer  # noqa: E402
 
@@ -60,6 +64,25 @@ def experiments() -> Iterator[tuple[str, Experiment]]:
         "digits, indices compared",
         replace(digits, algorithm=Jwins(budget=0.2), wire=Wire(compare=("elias-fpzip", "six-bytes"), ledger=True)),
     )
+    images = torch.randn(70, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(70) % 10
+
+    def task(norm: str = "group", low_precision: bool = False) -> Supervised:
+        def model() -> nn.Module:
+            network = ResNet20(norm, width=4) if norm == "batch" else GnLeNet()
+            built = network.build((3, 8, 8), 10)
+            return to_int8(built) if low_precision else built
+
+        return Supervised(model, images, images)
+
+    small = replace(digits, nodes=4, rounds=2, topology=Ring(), partition=Iid(), strategy="rows", batch_size=4)
+    yield "images", replace(small, task=task())
+    yield "images, fast", replace(small, task=task(), fast=True)
+    yield (
+        "images, fast, with momentum",
+        replace(small, task=task(), fast=True, optimizer=Optimizer(0.05, momentum=0.9, quasi_global=True)),
+    )
+    yield "images, batch normalization", replace(small, task=task("batch"))
+    yield "images, eight bits", replace(small, task=task(low_precision=True))
 
 
 def simulated(experiment: Experiment) -> Record:
@@ -98,20 +121,32 @@ def digest_of(records: dict[str, Record]) -> str:
     return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
 
 
+def made_with() -> str:
+    """On what the bits of a network depend."""
+    return f"torch {torch.__version__.split('+')[0]}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def kept(name: str) -> tuple[dict[str, Record], str]:
+    """The records of a file, and what they were made with."""
+    records = json.loads((HERE / name).read_text())
+    return records, records.pop("made with")
+
+
 def main(arguments: list[str]) -> int:
     if "--peers" in arguments:
-        path, found = HERE / "peers.json", {}
+        name, found = "peers.json", {}
         for case in CASES:
             print(case, file=sys.stderr)
             found[case] = by_peers(of(case, rounds=6))
     else:
-        path, found = HERE / "simulator.json", {name: simulated(e) for name, e in experiments()}
+        name, found = "simulator.json", {label: simulated(experiment) for label, experiment in experiments()}
     if "--write" in arguments:
-        path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    kept = json.loads(path.read_text())
-    changed = sorted(name for name in kept.keys() | found.keys() if kept.get(name) != found.get(name))
-    print(f"{path.stem}: {len(found)} runs, digest {digest_of(found)}, recorded {digest_of(kept)}")
-    print("\n".join(f"differs: {name}" for name in changed))
+        text = json.dumps(found | {"made with": made_with()}, indent=1, sort_keys=True)
+        (HERE / name).write_text(text + "\n")
+    before, machine = kept(name)
+    changed = sorted(label for label in before.keys() | found.keys() if before.get(label) != found.get(label))
+    print(f"{len(found)} runs, digest {digest_of(found)}; recorded with {machine}: {digest_of(before)}")
+    print("\n".join(f"differs: {label}" for label in changed))
     return 1 if changed else 0
 
 
