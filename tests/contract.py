@@ -48,6 +48,7 @@ from gossamer.training.optimizer import Optimizer
 from gossamer.training.trainer import Trainer
 from gossamer.transforms import Fourier, Wavelet
 from gossamer.wire import Endpoint
+from gossamer.wire.endpoint import Outgoing
 
 
 class Case(NamedTuple):
@@ -153,7 +154,7 @@ def in_blocks(
     on_the_way: dict[tuple[int, int], list[tuple[int, int, bytes]]] = defaultdict(list)  # by arrival and receiver
     for t in range(experiment.rounds * experiment.exchanges):
         up = torch.from_numpy(delivery.up(t))[:, None]
-        own: dict[int, Message] = {}
+        outgoing: dict[int, Outgoing] = {}
         for block in blocks:
             here = up[list(block.nodes)]
             if t % experiment.exchanges == 0:
@@ -161,17 +162,17 @@ def in_blocks(
             message = block.send(t, here)
             for row, node in enumerate(block.nodes):
                 one = row_of(message, row)  # of a node that is down nobody hears it, and nothing comes of it
-                own[node] = endpoints[node].send(one, t) if up[node] else experiment.endpoint(task, node).send(one, t)
+                outgoing[node] = (endpoints[node] if up[node] else experiment.endpoint(task, node)).send(one, t)
         links, arrives = delivery.deliveries(t)
         for r, s, there in zip(links.receivers.tolist(), links.senders.tolist(), arrives.tolist(), strict=True):
-            content = endpoints[s].bytes_for(r, t)
+            content = outgoing[s].bytes_for(r)
             if ledger is not None:
                 ledger[t + 1, s, r] = len(content)
             if there:
                 endpoints[s].acknowledged(r, t)
                 on_the_way[t + int(lateness[s]) * experiment.exchanges, r].append((s, t, content))
         for block in blocks:
-            arrivals = [_arrivals(endpoints[i], delivery, t, on_the_way[t, i], own[i]) for i in block.nodes]
+            arrivals = [_arrivals(endpoints[i], delivery, t, on_the_way[t, i], outgoing[i].own) for i in block.nodes]
             block.receive(t, BlockInbox.of_arrivals(arrivals), up[list(block.nodes)])
     models = torch.empty(experiment.nodes, len(x0))
     for block in blocks:

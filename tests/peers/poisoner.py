@@ -6,14 +6,14 @@ from gossamer.cli.main import main
 from gossamer.core import Message, Part
 from gossamer.training.block import Block
 
-honest = Block.outgoing
+honest = Block.send
 
 
-def outgoing(self: Block, number: int, up: Tensor | None = None) -> tuple[Message, Tensor]:
-    message, losses = honest(self, number, up)
-    return {name: Part(-10 * part.values, part.sent) for name, part in message.items()}, losses
+def send(self: Block, exchange: int, up: Tensor | None = None) -> Message:
+    message = honest(self, exchange, up)
+    return {name: Part(-10 * part.values, part.sent) for name, part in message.items()}
 
 
 if __name__ == "__main__":
-    Block.outgoing = outgoing  # type: ignore[method-assign]
+    Block.send = send  # type: ignore[method-assign]
     main()

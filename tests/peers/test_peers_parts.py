@@ -308,8 +308,7 @@ def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) ->
     block = Block(experiment, experiment.trainer_for(task), [node], shards, x0)
     endpoint = experiment.endpoint(task, node, run_id)
     block.train(0)
-    endpoint.send(block.send(0), round)
-    return endpoint.bytes_for(0, round)
+    return endpoint.send(block.send(0), round).bytes_for(0)
 
 
 def test_deliveries_are_checked_for_run_sender_round_and_damage() -> None:
@@ -336,8 +335,8 @@ def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
     (sender, *_), own = node.neighbours(0)[1], Part(torch.zeros(1, 53))
     for poison in (float("nan"), float("inf")):
         neighbour = node.experiment.endpoint(node.task, sender, run_id=77)
-        neighbour.send({"x": Part(torch.full((1, 53), poison))}, 0)
-        frames = node.check(neighbour.bytes_for(node.me, 0), sender, 0)
+        sent = neighbour.send({"x": Part(torch.full((1, 53), poison))}, 0)
+        frames = node.check(sent.bytes_for(node.me), sender, 0)
         missing = node._take_in(0, [Arrived(sender, 0, frames)], {"x": own}, [sender])
         assert missing == 1
         assert torch.isfinite(node.block.models()).all()
@@ -353,7 +352,7 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     giver, taker = lone_node(experiment, 2), lone_node(experiment, 3)
     for t in range(3):
         giver.block.train(t)
-        giver._take_in(t, [], giver.endpoint.send(giver.block.send(t), t), [])
+        giver._take_in(t, [], giver.endpoint.send(giver.block.send(t), t).own, [])
     giver.round, giver._shared = 3, (3, giver.tensors())
     frame = giver.whole_state()
     assert frame is not None
@@ -363,9 +362,9 @@ def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: 
     for name, tensor in giver.tensors().items():
         assert torch.equal(taker.tensors()[name], tensor), name
     taker.block.train(3)
-    taker.endpoint.send(taker.block.send(3), 3)
+    sent = taker.endpoint.send(taker.block.send(3), 3)
     receiver = taker.experiment.endpoint(taker.task, 1, run_id=77)
-    for name, part in receiver.receive(receiver.check(taker.endpoint.bytes_for(1, 3), 3, 3)).message.items():
+    for name, part in receiver.receive(receiver.check(sent.bytes_for(1), 3, 3)).message.items():
         if algorithm.parts[name].cumulative:  # a receiver that knows nothing of it gets the whole sum at once
             assert torch.equal(part.values, taker.endpoint.own_sums[name])
     assert not taker._adopt(frame[:-1] + b"x", 2)

@@ -142,8 +142,7 @@ def frame_of(peers: LocalGroup, sender: int, round: int) -> bytes:
     block = Block(prepared, prepared.trainer_for(task), [sender], shards, x0)
     endpoint = prepared.endpoint(task, sender, group.run_id(peers.group, experiment))
     block.train(0)
-    endpoint.send(row_of(block.send(0), 0), round)
-    return endpoint.bytes_for(0, round)
+    return endpoint.send(row_of(block.send(0), 0), round).bytes_for(0)
 
 
 def random_and_mutated_frames(attacked: LocalGroup) -> None:

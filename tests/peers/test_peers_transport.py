@@ -88,7 +88,7 @@ def test_a_node_takes_its_own_message_as_others_decode_it() -> None:
     for sent in (None, some, torch.zeros(1, 50, dtype=torch.bool)):
         a, b = (Part(v) if sent is None else sparse_part(v, sent) for v in values[:2])
         message = {"a": a, "b": b, "c": Part(values[2]), "u": Part(u)}
-        heard, decoded = Endpoint(0, parts, 50, 0).send(message, 0), codec.decode(codec.encode(message, 0, 0))[2]
+        heard, decoded = Endpoint(0, parts, 50, 0).send(message, 0).own, codec.decode(codec.encode(message, 0, 0))[2]
         assert heard.keys() == decoded.keys()
         for name, part in decoded.items():
             assert torch.equal(part.values, heard[name].values)

@@ -28,6 +28,14 @@ def test_a_run_of_an_earlier_version_is_continued_to_the_same_models_and_bytes(o
     assert (old / "report.html").exists()
 
 
+def test_a_run_with_the_range_coder_is_opened_and_not_continued(old: Path) -> None:
+    file = old / "experiment.toml"
+    file.write_text(file.read_text().replace('index_coding = "auto"', 'index_coding = "range"'))
+    assert len(gs.open_run(old).metrics) == 4
+    with pytest.raises(gs.ExperimentError, match="the range coder was removed"):
+        gs.resume(old)
+
+
 def test_the_experiment_may_be_given_again(old: Path) -> None:
     experiment = gs.open_run(old).experiment
     assert experiment is not None

@@ -28,10 +28,10 @@ def test_who_missed_frames_gets_them_again_or_the_sums_whichever_is_shorter(num_
     sums = torch.zeros(1, 100)
     for t in range(5):
         sums += message(t, num_sent)["q"].values
-        own = sender.send(message(t, num_sent), t)
-        assert torch.equal(own["q"].values, sums)
+        outgoing = sender.send(message(t, num_sent), t)
+        assert torch.equal(outgoing.own["q"].values, sums)
         if t in (0, 4):  # what went in the exchanges between was lost
-            frames = receiver.check(sender.bytes_for(8, t), 7, t)
+            frames = receiver.check(outgoing.bytes_for(8), 7, t)
             assert len(frames) == (1 if t == 0 else num_frames)
             received = receiver.receive(frames)
             sender.acknowledged(8, t)
@@ -43,40 +43,56 @@ def test_who_missed_frames_gets_them_again_or_the_sums_whichever_is_shorter(num_
 
 def test_a_slow_link_gets_what_it_should_have_had_in_its_exchange() -> None:
     sender, receiver = ends()
-    for t in range(3):
-        sender.send(message(t, 5), t)
-    first = receiver.receive(receiver.check(sender.bytes_for(8, 0), 7, 0))
+    outgoing = [sender.send(message(t, 5), t) for t in range(200)]
+    first = receiver.receive(receiver.check(outgoing[0].bytes_for(8), 7, 0))
     assert torch.equal(first.message["q"].values, message(0, 5)["q"].values)
+    sender.acknowledged(8, 0)  # so long ago that nobody counts on it
+    for t in (2, 199):
+        received = receiver.receive(receiver.check(outgoing[t].bytes_for(8), 7, t)).message
+        assert torch.equal(received["q"].values, outgoing[t].own["q"].values)
+        sender.acknowledged(8, t)
+    outgoing.append(sender.send(message(200, 5), 200))
+    assert len(receiver.check(outgoing[200].bytes_for(8), 7, 200)) == 1
+
+
+def test_what_was_under_way_when_its_sender_was_restarted_is_still_brought() -> None:
+    sender, receiver = ends()
+    before = sender.send(message(0, 5), 0)
+    sender.restart(9, {"q": torch.full((1, 100), 3.0)})
+    received = receiver.receive(receiver.check(before.bytes_for(8), 7, 0)).message
+    assert torch.equal(received["q"].values, message(0, 5)["q"].values)
     sender.acknowledged(8, 0)
-    assert len(receiver.check(sender.bytes_for(8, 2), 7, 2)) == 2
+    after = sender.send(message(9, 5), 9)
+    (frame,) = receiver.check(after.bytes_for(8), 7, 9)  # the sums, because the receiver does not know the new ones
+    assert torch.equal(receiver.receive([frame]).message["q"].values, after.own["q"].values)
 
 
 def test_a_receiver_that_was_restarted_gets_the_sums() -> None:
     sender, receiver = ends()
     for t in range(2):
-        own = sender.send(message(t, 5), t)
+        outgoing = sender.send(message(t, 5), t)
         sender.acknowledged(8, t)
     sender.forget(8)
-    (frame,) = receiver.check(sender.bytes_for(8, 1), 7, 1)
-    assert torch.equal(receiver.receive([frame]).message["q"].values, own["q"].values)
+    (frame,) = receiver.check(outgoing.bytes_for(8), 7, 1)
+    assert torch.equal(receiver.receive([frame]).message["q"].values, outgoing.own["q"].values)
 
 
 def test_a_sender_that_goes_on_from_saved_sums_tells_everyone_anew() -> None:
     sender, receiver = ends()
     saved = {"q": torch.full((1, 100), 3.0)}
     sender.restart(5, saved)
-    own = sender.send(message(5, 5), 5)
-    assert torch.equal(own["q"].values, saved["q"] + message(5, 5)["q"].values)
-    (frame,) = receiver.check(sender.bytes_for(8, 5), 7, 5)
-    assert torch.equal(receiver.receive([frame]).message["q"].values, own["q"].values)
+    outgoing = sender.send(message(5, 5), 5)
+    assert torch.equal(outgoing.own["q"].values, saved["q"] + message(5, 5)["q"].values)
+    (frame,) = receiver.check(outgoing.bytes_for(8), 7, 5)
+    assert torch.equal(receiver.receive([frame]).message["q"].values, outgoing.own["q"].values)
 
 
 def test_a_sender_keeps_no_more_frames_than_fill_the_room_of_its_sums() -> None:
     sender, _ = ends()
     for t in range(50):
-        sender.send(message(t, 10), t)
-        assert len(sender._frames) >= 1
-        assert sum(map(len, sender._frames)) <= plain_bytes(PARTS, 100) == 400
+        outgoing = sender.send(message(t, 10), t)
+        assert sum(map(len, outgoing.frames)) <= plain_bytes(PARTS, 100) == 400
+    assert len(outgoing.frames) > 1
 
 
 def test_the_rule_is_the_same_for_numbers_and_arrays() -> None:
@@ -104,9 +120,19 @@ def test_what_is_no_frame_is_refused(content: bytes) -> None:
 
 def test_values_that_are_not_finite_are_refused() -> None:
     sender, receiver = ends({"x": PartSpec()}, 8)
-    sender.send({"x": Part(torch.tensor([[1.0] * 7 + [float("nan")]]))}, 0)
+    outgoing = sender.send({"x": Part(torch.tensor([[1.0] * 7 + [float("nan")]]))}, 0)
     with pytest.raises(WireError, match="part x are not all finite"):
-        receiver.receive(receiver.check(sender.bytes_for(8, 0), 7, 0))
+        receiver.receive(receiver.check(outgoing.bytes_for(8), 7, 0))
+
+
+def test_sums_that_would_become_infinite_are_refused_and_not_kept() -> None:
+    sender, receiver = ends({"q": PartSpec(cumulative=True)}, 8)
+    huge = {"q": Part(torch.full((1, 8), 3e38))}
+    receiver.receive(receiver.check(sender.send(huge, 0).bytes_for(8), 7, 0))
+    sender.acknowledged(8, 0)
+    for t in (1, 2):
+        with pytest.raises(WireError, match="part q are not all finite"):
+            receiver.receive(receiver.check(sender.send(huge, t).bytes_for(8), 7, t))
 
 
 def test_the_indices_of_a_cumulative_part_cannot_be_shared() -> None:

@@ -88,7 +88,7 @@ class Experiment:
     seed: int = 0
     nodes: int = 16
     rounds: int = 100
-    local_steps: int = 3  # SGD steps of a node between two exchanges, tau
+    local_steps: int = 3  # SGD steps of a node per round, tau
     exchanges: int = 1  # per round, each over a mixing matrix of its own
     batch_size: int = 16
     task: TaskSource = field(default_factory=Digits)

@@ -24,8 +24,10 @@ class UnknownNameError(ExperimentError):
     """A name that no table has: a mistake, or a class of the user's own, which only Python can give."""
 
 
-def read(document: Document) -> Experiment:
-    """The experiment that a document describes."""
+def read(document: Document, begun: bool = False) -> Experiment:
+    """The experiment that a document describes; of a run that was `begun`, with whatever settings there were then."""
+    if not begun:
+        refuse_retired(document)
     experiment = _read_table(Experiment, document, "", "an experiment")
     assert isinstance(experiment, Experiment)
     return experiment
@@ -150,7 +152,7 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
     dot = f"{path}." if path else ""
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}
-    value = {key: item for key, item in value.items() if not _is_retired(dot + key, item)}
+    value = {key: item for key, item in value.items() if dot + key not in RETIRED}
     for key in value:
         if key not in known:
             takes = f"{what} takes {', '.join(known)}" if known else f"{what} takes none"
@@ -168,14 +170,11 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
         raise ExperimentError(f"{dot}{error}" if first in known else f"{path}: {error}") from error
 
 
-def _is_retired(path: str, value: Any) -> bool:
-    """Is this a key of older files that says nothing any more?"""
-    if path not in RETIRED:
-        return False
-    allowed, why = RETIRED[path]
-    if value != allowed:
-        raise ExperimentError(f"{path}: {value!r} was given, and {why}")
-    return True
+def refuse_retired(document: Document) -> None:
+    """Old files may say what is always so now, and nothing else."""
+    for path, (allowed, why) in RETIRED.items():
+        if look_up(document, path) not in (allowed, None):
+            raise ExperimentError(f"{path}: {look_up(document, path)!r} was given, and {why}")
 
 
 def guess(word: str, known: Iterable[str]) -> str:

@@ -112,7 +112,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         wire.precompile()
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
-            rounds=experiment.rounds * experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
+            rounds=experiment.rounds, exchanges=experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
             state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))

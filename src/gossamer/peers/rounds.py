@@ -162,10 +162,11 @@ class Node:
         began = time.monotonic()
         if message:
             message = row_of(message, 0)
-            own = self.endpoint.send(message, exchange)
+            outgoing = self.endpoint.send(message, exchange)
+            own = outgoing.own
             self._weigh(message, exchange)
             until = began + self.waits.deadline_seconds
-            transport.publish(exchange, receivers, lambda to: self.endpoint.bytes_for(to, exchange), until)
+            transport.publish(exchange, receivers, outgoing.bytes_for, until)
             came = transport.collect(exchange, senders, until)
         waited = time.monotonic() - began
         missing = self._take_in(exchange, came, own, senders)
@@ -227,7 +228,7 @@ class Node:
             if all(transport.answered(node) for node in others):
                 break
             if any(transport.is_running(node) for node in others):
-                if any((transport.round_of(node) or 0) > self.exchange + 1 for node in others):
+                if any((transport.round_of(node) or 0) > self.exchange + self.experiment.exchanges for node in others):
                     break
                 until = min(until, begun + self.timeouts.dead_seconds)
             else:

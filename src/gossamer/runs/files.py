@@ -23,7 +23,7 @@ def read_document(directory: Path) -> toml.Document:
 def experiment_of(document: toml.Document) -> Experiment | None:
     """The experiment that a document describes; None if it names classes of the user's own."""
     try:
-        return toml.read(document)
+        return toml.read(document, begun=True)
     except toml.UnknownNameError:
         return None
 

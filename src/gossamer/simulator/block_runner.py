@@ -179,8 +179,7 @@ class BlockRunner:
         sender, receiver = (self.experiment.endpoint(self.block.trainer.task, number) for number in (node, node + 1))
         if known:
             sender.restart(exchange, known)
-        sender.send(message, exchange)
-        delivery = sender.bytes_for(receiver.node, exchange)
+        delivery = sender.send(message, exchange).bytes_for(receiver.node)
         assert len(delivery) == counted, f"{len(delivery)} bytes were encoded and {counted} counted"
         return receiver.receive(receiver.check(delivery, node, exchange)).message
 

@@ -83,6 +83,7 @@ def resume(
         )
     if (directory / "result.json").exists():
         return past
+    toml.refuse_retired(files.read_document(directory))
     with Simulation(past.experiment.with_digests(), workers, _path(scratch), start) as simulation:
         _restore(simulation, past)
         past.metrics = past.metrics[: simulation.round]  # later rounds are run again

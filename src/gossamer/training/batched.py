@@ -186,6 +186,8 @@ class VmappedModule:
         self._names = [name for name, _ in module.named_parameters()]
 
     def gradient(self, models: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if not self._module.training:  # since an evaluation
+            self._module.train()
         leaves = [parameter.detach().requires_grad_() for parameter in _split(models, self._shapes)]
         losses: Tensor = torch.vmap(self._loss_of_row)(inputs, targets, *leaves)
         gradients = torch.autograd.grad(losses.sum(), leaves)  # rows do not meet: each has its own

@@ -2,15 +2,16 @@
 
 Whoever carries the bytes (a simulation, a rank, a peer's transport) calls
 
-    own = endpoint.send(message, exchange)              # the node's message, as every receiver will see it
-    delivery = endpoint.bytes_for(receiver, exchange)   # for each receiver, whatever that one missed before included
-    endpoint.acknowledged(receiver, exchange)           # when it has arrived
+    outgoing = endpoint.send(message, exchange)     # outgoing.own is the message as every receiver will see it
+    delivery = outgoing.bytes_for(receiver)         # for each receiver, whatever that one missed before included
+    endpoint.acknowledged(receiver, exchange)       # when it has arrived
 and at the other end
     frames = endpoint.check(delivery, sender, exchange)     # WireError unless they are what they should be
     message = endpoint.receive(frames).message
 
 Who missed what of a cumulative part, and what is then resent, is settled here (resync.py says how). `bytes_for`,
-`acknowledged`, `forget` and `check` may be called from other threads than `send` and `receive`.
+`acknowledged`, `forget` and `check` may be called from other threads than `send` and `receive`; a slow link may ask for
+its bytes any number of exchanges later, and after a restart.
 """
 
 import threading
@@ -26,7 +27,7 @@ from gossamer.wire.codec import Codec
 from gossamer.wire.frame import HEADER, OVERHEAD, Frame, WireError, check_frame
 from gossamer.wire.resync import needs_resync, plain_bytes, resync_parts
 
-REMEMBERED = 64  # exchanges that a slow link may be behind and still be served
+REMEMBERED = 64  # exchanges within which an acknowledgement counts
 
 
 class Received(NamedTuple):
@@ -35,14 +36,6 @@ class Received(NamedTuple):
     sender: int
     exchange: int
     message: Message
-
-
-class _Outgoing(NamedTuple):
-    """What a node had sent by the end of an exchange."""
-
-    num_bytes: int  # of all frames so far
-    frames: tuple[bytes, ...]  # the latest ones
-    resync: Message  # what a resync frame would hold
 
 
 class _Replica(NamedTuple):
@@ -61,20 +54,22 @@ class Endpoint:
         self._codec = Codec(parts, num_parameters, seed, run_id)
         self._resync_codec = Codec(resync_parts(parts), num_parameters, seed, run_id)
         self._plain = plain_bytes(parts, num_parameters)
-        self._widths = {name: num_parameters if s.width is None else s.width for name, s in parts.items()}
+        self._num_parameters = num_parameters
         self._cumulative = [name for name, spec in parts.items() if spec.cumulative]
         self._lock = threading.Lock()
-        self.restart(0, {name: self._zeros(name) for name in self._cumulative})
-        self._sent_bytes = 0  # everyone knows that the first sums are 0
+        self._sent_bytes = 0  # of all frames so far
+        self._frames: deque[bytes] = deque()  # the latest ones
+        self._sent_by: dict[int, int] = {}  # bytes of all frames by the end of each of the last exchanges
+        self._reached: dict[int, int] = {}  # bytes sent up to the last message that reached a receiver
+        first = {name: self._zeros(name) for name in self._cumulative}  # as everyone knows
+        self._replicas = {node: _Replica(-1, first)}
 
     def restart(self, exchange: int, sums: Mapping[str, Tensor]) -> None:
         """Go on from these cumulative sums of the node, before this exchange. What others have heard of them is not
         known, and what they said is forgotten: everyone is told anew."""
         with self._lock:
-            self._sent_bytes = self._plain + 1  # of all frames so far: more than could be told by frames
-            self._frames: deque[bytes] = deque()  # the latest ones
-            self._outgoing: dict[int, _Outgoing] = {}  # by exchange
-            self._reached: dict[int, int] = {}  # bytes sent up to the last message that reached a receiver
+            self._sent_bytes += self._plain + 1  # this reached nobody, and is more than could be told by frames
+            self._frames.clear()
         self._replicas = {self.node: _Replica(exchange - 1, dict(sums))}
 
     @property
@@ -89,8 +84,8 @@ class Endpoint:
 
     # The sending end.
 
-    def send(self, message: Message, exchange: int) -> Message:
-        """Take the node's message of an exchange; what the node itself finds in its inbox, as its receivers do."""
+    def send(self, message: Message, exchange: int) -> "Outgoing":
+        """Take the node's message of an exchange."""
         frame = self._codec.encode(message, self.node, exchange)
         own = self._add_up(self.node, exchange, self._as_received(message))
         resync = {name: own[name] if spec.cumulative else message[name] for name, spec in self._parts.items()}
@@ -99,28 +94,30 @@ class Endpoint:
             self._frames.append(frame)
             while len(self._frames) > 1 and sum(map(len, self._frames)) > self._plain:
                 self._frames.popleft()
-            self._outgoing[exchange] = _Outgoing(self._sent_bytes, tuple(self._frames), resync)
-            self._outgoing.pop(exchange - REMEMBERED, None)
-        return own
+            self._sent_by[exchange] = self._sent_bytes
+            while len(self._sent_by) > REMEMBERED:
+                del self._sent_by[next(iter(self._sent_by))]
+            return Outgoing(self, exchange, own, resync, self._sent_bytes, tuple(self._frames))
 
-    def bytes_for(self, receiver: int, exchange: int) -> bytes:
-        """What goes to a receiver in an exchange: its frame, behind those that the receiver missed, or a resync."""
+    def bytes_for(self, receiver: int, outgoing: "Outgoing") -> bytes:
+        """What goes to a receiver: the frame, behind those that the receiver missed, or a resync frame."""
+        frames = outgoing.frames
         with self._lock:
-            num_bytes, frames, resync = self._outgoing[exchange]
-            missed = num_bytes - len(frames[-1]) - self._reached.get(receiver, 0) if self._plain else 0
+            reached = self._reached.get(receiver, 0)
+        missed = outgoing.num_bytes - len(frames[-1]) - reached if self._plain else 0
         if needs_resync(missed, len(frames[-1]), self._plain):
-            return self._resync_codec.encode(resync, self.node, exchange)
+            return self._resync_codec.encode(outgoing.resync, self.node, outgoing.exchange)
         first = len(frames) - 1
         while missed > 0:
             first -= 1
             missed -= len(frames[first])
-        return b"".join(frames[first:]) if first < len(frames) - 1 else frames[-1]
+        return frames[-1] if first == len(frames) - 1 else b"".join(frames[first:])
 
     def acknowledged(self, receiver: int, exchange: int) -> None:
         """What went to this receiver in this exchange has arrived."""
         with self._lock:
-            if exchange in self._outgoing:
-                self._reached[receiver] = self._outgoing[exchange].num_bytes
+            if exchange in self._sent_by:
+                self._reached[receiver] = self._sent_by[exchange]
 
     def forget(self, receiver: int) -> None:
         """This receiver knows nothing any more: it was restarted."""
@@ -154,22 +151,24 @@ class Endpoint:
         for frame in frames:
             is_resync = frame.schema == self._resync_codec.schema
             message = (self._resync_codec if is_resync else self._codec).decode_checked(frame)
-            for name, part in message.items():
-                if not all_finite(part.values):
-                    raise WireError(f"The values of part {name} are not all finite.")
             message = self._add_up(frame.sender, frame.round, message, is_resync)
         return Received(frame.sender, frame.round, message)
 
     def _add_up(self, sender: int, exchange: int, message: Message, is_resync: bool = False) -> Message:
-        """The message of a frame, in which cumulative parts become sums."""
-        if not self._cumulative:
-            return message
+        """The message of a frame, in which cumulative parts become sums; WireError if not all of it is finite."""
         known = self._replicas.get(sender)
-        if known is None or exchange > known.exchange:
+        if self._cumulative and (known is None or exchange > known.exchange):
             before = {} if is_resync or known is None else known.sums
             sums = {name: before.get(name, 0.0) + message[name].values for name in self._cumulative}
-            known = self._replicas[sender] = _Replica(exchange, sums)
-        return message | {name: Part(known.sums[name]) for name in self._cumulative}
+            known = _Replica(exchange, sums)
+        if known is not None:
+            message = message | {name: Part(known.sums[name]) for name in self._cumulative}
+        for name, part in message.items():
+            if sender != self.node and not all_finite(part.values):
+                raise WireError(f"The values of part {name} are not all finite.")
+        if known is not None:
+            self._replicas[sender] = known
+        return message
 
     def _as_received(self, message: Message) -> Message:
         """What decoding its frame would give: where everything is sent of a sparse part, all of it is marked."""
@@ -185,7 +184,23 @@ class Endpoint:
 
     def _zeros(self, name: str) -> Tensor:
         dtype = torch.float64 if self._parts[name].values == "float64" else torch.float32
-        return torch.zeros(1, self._widths[name], dtype=dtype)
+        width = self._parts[name].width
+        return torch.zeros(1, self._num_parameters if width is None else width, dtype=dtype)
+
+
+class Outgoing(NamedTuple):
+    """A node's message of an exchange, under way."""
+
+    endpoint: Endpoint
+    exchange: int
+    own: Message  # what the node itself finds in its inbox, as its receivers do
+    resync: Message  # what a resync frame holds
+    num_bytes: int  # of all frames that the node had sent by then
+    frames: tuple[bytes, ...]  # the latest ones, this exchange's last
+
+    def bytes_for(self, receiver: int) -> bytes:
+        """What goes to a receiver, made when it is about to leave: what has reached it by then is not sent again."""
+        return self.endpoint.bytes_for(receiver, self)
 
 
 def all_finite(values: Tensor) -> bool:

@@ -111,7 +111,9 @@ class Server:
                 self._transport.counters.add(messages_in=1, bytes_in=num_bytes)
             elif verdict is Verdict.STALE:
                 self._transport.counters.add(late_dropped=1)
-                self._transport.log.rate_limited("too late", neighbour=member.name, round=round)
+                self._transport.log.rate_limited(
+                    "too late", neighbour=member.name, round=round // self._transport.exchanges
+                )
             elif verdict is Verdict.DUPLICATE:
                 self._transport.counters.add(duplicates=1)
             answer = {Verdict.EARLY: PutAnswer.EARLY, Verdict.STALE: PutAnswer.STALE}.get(verdict, PutAnswer.TAKEN)

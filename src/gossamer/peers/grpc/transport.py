@@ -63,17 +63,18 @@ class GrpcTransport:
         on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
         on_restart: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
+        exchanges: int = 1,
     ):
         self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
-        self.round = 0
-        self.running = False  # or outgoing for the others at the start
+        self.round = 0  # counted in exchanges, as all here
+        self.running = False  # or waiting for the others at the start
         self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
-        self.mailbox = Mailbox(timeouts.ahead_rounds, timeouts.late_rounds)
+        self.mailbox = Mailbox(timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
         self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
         self.credentials = credentials
         self._on_outcome, self._on_restart = on_outcome, on_restart
-        self._rounds = rounds
+        self._rounds, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
         self._most_bytes = most_bytes
         self._channels: dict[int, grpc.Channel] = {}
         self._links: dict[int, Link] = {}
@@ -318,7 +319,11 @@ class GrpcTransport:
         if self.round >= self._rounds:
             return  # all are done, and leave
         self.counters.add(**{"neighbours_found" if alive else "neighbours_lost": 1})
-        self.log("neighbour found" if alive else "neighbour lost", neighbour=self._name(node), round=self.round)
+        self.log(
+            "neighbour found" if alive else "neighbour lost",
+            neighbour=self._name(node),
+            round=self.round // self.exchanges,
+        )
 
     def _name(self, node: int) -> str:
         member = self.group.nodes.get(node)

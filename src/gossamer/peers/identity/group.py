@@ -117,8 +117,9 @@ def run_id(group: Group, experiment: Experiment) -> int:
     Where a peer's files are is its own affair, and so is what it evaluates.
     """
     document = toml.write(experiment)
-    shared = [group.run, document["task"]["name"]]
-    text = json.dumps([*shared, {key: _without_paths(document[key]) for key in _SHARED}], sort_keys=True)
+    shared = {key: _without_paths(document[key]) for key in _SHARED if document[key] != toml.ADDED.get(key)}
+    # "auto" is what index_coding was, when there was a choice: peers that began then go on.
+    text = json.dumps([group.run, document["task"]["name"], "auto", shared], sort_keys=True)
     return xxhash.xxh3_64_intdigest(text.encode())
 
 
