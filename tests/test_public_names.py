@@ -18,7 +18,8 @@ LISTED = (Path(__file__).parent / "public_names.txt").read_text().split("\n")
 def test_every_public_name_is_there_and_explains_itself() -> None:
     assert dir(gs) == gs.__all__ == sorted(set(gs.__all__))
     for name in gs.__all__:
-        assert getattr(gs, name).__doc__, name
+        assert hasattr(gs, name), f"add {name} to _NAMES in src/gossamer/__init__.py"
+        assert getattr(gs, name).__doc__, f"{name} has no docstring"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         gs.nothing  # noqa: B018
 
@@ -37,14 +38,19 @@ def test_public_names_change_only_with_the_changelog() -> None:
 @pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
 def test_whatever_an_experiment_file_can_name_is_public(kind: type) -> None:
     for name, named in TABLES[kind].items():
-        assert getattr(gs, named.__name__) is named, name
+        public = named.__name__
+        places = "the imports, _NAMES and __all__"
+        assert hasattr(gs, public), f"{name}: add {public} to {places} in src/gossamer/__init__.py"
+        assert public in gs.__all__, f"{name}: add {public} to __all__ in src/gossamer/__init__.py"
+        assert getattr(gs, public) is named, name
 
 
 def test_type_checkers_see_the_names_that_there_are() -> None:
     text = (ROOT / "src" / "gossamer" / "__init__.py").read_text()
     block = next(node for node in ast.parse(text).body if isinstance(node, ast.If))
     imports = [node for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
-    assert {alias.asname or alias.name for node in imports for alias in node.names} == {*gs.__all__} - {"__version__"}
+    seen = {alias.asname or alias.name for node in imports for alias in node.names}
+    assert seen == {*gs.__all__} - {"__version__"}, "imports and __all__ of src/gossamer/__init__.py differ"
     assert (ROOT / "src" / "gossamer" / "py.typed").exists()
 
 
