@@ -53,7 +53,15 @@ from gossamer.wire.endpoint import Outgoing
 
 class Case(NamedTuple):
     algorithm: Algorithm
-    conserves: str  # by an exchange: see test_algorithms.py
+    # What an exchange keeps, and so which tests of test_algorithms.py run beside those of every case:
+    #   "mean"        the mean of the nodes' models
+    #   "mass"        push-sum: the sums over nodes of x and of the weight u
+    #   "hull"        no entry leaves the nodes' range, as under averages whose weights differ from entry to entry
+    #   "range"       the same, but what the nodes agree on need not be near the optimum, as under a median
+    #   "replicas"    each node has the weighted average of what its neighbours' replicas stand for
+    #   "little"      nothing to the last digit, as where models themselves are rounded
+    #   "everything"  all: nothing is exchanged
+    conserves: str
     changes: dict[str, Any] = {}  # what its experiment must be
     steady: bool = True  # do nodes that agree stay where they are?
 

@@ -381,6 +381,7 @@ def test_results_can_be_read_on_80_columns() -> None:
         assert names == ["dpsgd", "random-sa" if resent else "random-sampling", "jwins"]  # a long one may be folded
         heads = ["algorithm", "accuracy", "range", "values", "metadata", *resent, "total", "of", "full", "s"]
         assert lines[1].split() == heads
+        assert "metadata: headers and indices; of full: share of full sharing" in " ".join(" ".join(lines).split())
         runs[-1].metrics[-1]["bytes_resync"] = 123_456_789  # and now with a column more
 
 

@@ -118,7 +118,8 @@ def results_table(runs: Sequence[Run]) -> Table:
         )
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
     missed = "; resent: to nodes that missed messages" if again else ""
-    table.caption = f"{seeds}range over nodes; of full: share of full sharing{missed}"
+    legend = "range over nodes; metadata: headers and indices; of full: share of full sharing"
+    table.caption = f"{seeds}{legend}{missed}"
     return table
 
 

@@ -16,7 +16,7 @@ from gossamer.cli.options import say
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gossamer")
 def cli() -> None:
-    """Train one model together on many nodes: no server, few bytes."""
+    """Train one model together on many nodes: no server, few bytes over the network."""
 
 
 for command in (

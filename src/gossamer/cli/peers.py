@@ -135,7 +135,10 @@ def up(
     checkpoint_every: int,
     round_seconds: float,
 ) -> None:
-    """Start NUMBER peers on this machine, with keys of their own, and watch them train EXPERIMENT, file or recipe."""
+    """Start NUMBER peers on this machine, with keys of their own, and watch them train EXPERIMENT, file or recipe.
+
+    The default recipe, jwins-digits, needs at least 5 nodes; for fewer, add --set topology.name=ring.
+    """
     _need_the_extra()
     from gossamer.cli.console import console
     from gossamer.peers.local.dashboard import watch

@@ -2,12 +2,12 @@
 
 Gossamer trains one model on many nodes that only ever talk to their neighbours. An algorithm is written once, over
 the *block* of B nodes that the running process hosts: every tensor is (B, D) or (B, 1), one row per node, D parameters.
-In a simulation B is the number of nodes, on a rank of a cluster a share of it, on a real device 1; the text of the
-algorithm is the same and cannot tell which.
+In a simulation with one worker B is the number of nodes, with several workers a share of it, on a real device 1. The
+code of the algorithm is the same and cannot tell which.
 
 **The rule of rows.** Rows never meet in algorithm code: reduce over the last axis, never over the node axis. Nodes
 meet in one place, the `Inbox`, which gives weighted sums over the messages of a node's in-neighbours. From this rule
-alone follow the simulator's worker processes, the cluster and the real peers, all with bit-identical models.
+alone it follows that worker processes of the simulator and real peers have bit-identical models.
 
 A round, for every node at once, with one exchange (there may be several, each with an inbox of its own):
 
