@@ -132,7 +132,7 @@ def test_if_a_process_cannot_be_forked_those_before_it_end(monkeypatch: pytest.M
 def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
     for experiment in (QUADRATIC, replace(QUADRATIC, nodes=4096, task=replace(QUADRATIC.task, dimension=2400))):
         task = experiment.task.load()
-        plan = WorkPlan.of(PreparedExperiment(experiment, task, [], []), num_workers)
+        plan = WorkPlan.of(PreparedExperiment(experiment, task, experiment.trainer_for(task), [], []), num_workers)
         blocks = [block for own in plan.blocks for block in own]
         assert [node for block in blocks for node in block] == list(range(experiment.nodes))
         assert max(map(len, blocks)) * 4 * sum(task.layer_sizes) <= BLOCK_BYTES
@@ -146,7 +146,8 @@ def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
 @pytest.mark.parametrize("num_shards", [0, 1, 8, 24, 100])
 def test_every_shard_of_an_evaluation_is_somebodys_and_work_items_are_few(num_shards: int) -> None:
     shards = [EvaluationShard(0, np.arange(1))] * num_shards
-    plan = WorkPlan.of(PreparedExperiment(QUADRATIC, QUADRATIC.task.load(), [], shards), 3)
+    task = QUADRATIC.task.load()
+    plan = WorkPlan.of(PreparedExperiment(QUADRATIC, task, QUADRATIC.trainer_for(task), [], shards), 3)
     items = [item for own in plan.by_worker("evaluate") for item in own]
     assert len(items) == min(num_shards, 24)
     assert sorted(shard for item in items for shard in plan.evaluation_shards(item)) == list(range(num_shards))
