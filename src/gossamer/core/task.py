@@ -1,50 +1,44 @@
 """A task: model, data, loss and metric."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Samples = NDArray[np.int64]  # indices into a data set
 
 
-class Task(Protocol):
+class Task:
     """Model, data, loss and metric. It knows nothing of nodes: rows of models and lists of samples come in.
 
-    A task of your own inherits from this class: what stands last here then has an answer.
+    Inherit from it for a task of your own. Define everything up to `evaluate`; what follows has defaults.
     """
 
     @property
     def metric(self) -> str:
         """What `evaluate` measures beside the loss, such as "accuracy"."""
+        raise NotImplementedError(f"{type(self).__name__} must define metric")
 
     @property
     def layer_sizes(self) -> Sequence[int]:
         """The numbers of parameters of the model's tensors, in the order in which they stand in the flat vector."""
+        raise NotImplementedError(f"{type(self).__name__} must define layer_sizes")
 
     @property
-    def num_samples(self) -> int: ...
+    def num_samples(self) -> int:
+        """Training samples."""
+        raise NotImplementedError(f"{type(self).__name__} must define num_samples")
 
     @property
-    def num_test_samples(self) -> int: ...
-
-    @property
-    def labels(self) -> NDArray[np.int64] | None:
-        """Of every training sample, for partitions by label."""
-
-    @property
-    def clients(self) -> NDArray[np.int64] | None:
-        """Who every training sample came from, for partitions by client."""
+    def num_test_samples(self) -> int:
+        """Test samples."""
+        raise NotImplementedError(f"{type(self).__name__} must define num_test_samples")
 
     def initial_model(self, seed: int) -> Tensor:
         """(D,): where every node starts."""
-
-    @property
-    def buffers(self) -> Tensor:
-        """(K,): what a model carries beside its parameters at the start, such as the running statistics of batch
-        normalization. Each node keeps its own, and shares them with nobody. Usually empty."""
+        raise NotImplementedError(f"{type(self).__name__} must define initial_model")
 
     def gradient(
         self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor
@@ -53,9 +47,27 @@ class Task(Protocol):
 
         Whatever is random in it (dropout, augmentation) is drawn from the row's seed. `buffers`, (B, K), are changed.
         """
+        raise NotImplementedError(f"{type(self).__name__} must define gradient")
 
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor) -> tuple[float, float]:
         """Loss and metric of one model (D,) with its buffers (K,) on these test samples."""
+        raise NotImplementedError(f"{type(self).__name__} must define evaluate")
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """Of every training sample, for partitions by label."""
+        return None
+
+    @property
+    def clients(self) -> NDArray[np.int64] | None:
+        """Who every training sample came from, for partitions by client."""
+        return None
+
+    @property
+    def buffers(self) -> Tensor:
+        """(K,): what a model carries beside its parameters at the start, such as the running statistics of batch
+        normalization. Each node keeps its own, and shares them with nobody. Usually empty."""
+        return torch.empty(0)
 
     def fingerprint_arrays(self) -> Iterable[NDArray[np.generic]]:
         """The data, so that processes can compare theirs; what no array holds is left out."""
@@ -68,7 +80,7 @@ class Task(Protocol):
 
     def state_dict(self, model: Tensor, buffers: Tensor) -> dict[str, Tensor]:
         """The named tensors of such a module; if there is none, the model."""
-        return {"model": model}
+        return {"model": model.clone()}
 
     # The same task otherwise; ValueError if it cannot be.
 

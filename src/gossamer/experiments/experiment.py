@@ -124,6 +124,8 @@ class Experiment:
         """The task, with what is to be held out of its training samples, where it is to be computed."""
         with section("task"):
             task = self.task.load()
+            if not isinstance(task, Task):
+                raise ValueError(f"{type(self.task).__name__}.load() must return a gs.Task, {task!r} was given")
         if self.evaluation.validation:
             with section("evaluation.validation"):
                 task = task.with_validation_split(self.evaluation.validation)

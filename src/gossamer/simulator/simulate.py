@@ -40,6 +40,8 @@ def simulate(
     interpreters that are told the experiment as TOML. None of this changes the result.
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
+    if not isinstance(experiment, Experiment):
+        raise ExperimentError(f"simulate takes an Experiment, {experiment!r} was given; recipes are in gs.recipes")
     _check_counts(workers=workers, checkpoint_every=checkpoint_every)
     directory = _path(out)
     if directory is not None and os.path.exists(directory):
