@@ -63,3 +63,8 @@ def test_the_coverage_of_dense_messages_is_their_weight() -> None:
     box = inbox(torch.ones(3, 2), None)
     assert box.coverage("x").tolist() == [[1.0], [1.0]]
     assert next(iter(box.edges("x")))[3].sent is None
+
+
+def test_a_part_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"^there is no part 'y', only x$"):
+        inbox(torch.ones(3, 2), None).sum("y")

@@ -90,24 +90,29 @@ class BlockInbox:
         return cls(stack([arrival.message for arrival in rows]), edges, own)
 
     def sum(self, part: str) -> Tensor:
-        return self._weighted(self._messages[part].values)
+        return self._weighted(self._part(part).values)
 
     def coverage(self, part: str) -> Tensor:
-        sent = self._messages[part].sent
+        values, sent, _ = self._part(part)
         if sent is None:
-            sent = torch.ones(len(self._messages[part].values), 1)
+            sent = torch.ones(len(values), 1)
         return self._weighted(sent.float() if sent.shape[-1] == 1 else sent, torch.float32)
 
     def own(self, part: str) -> Tensor:
-        return self._messages[part].values[self._own]
+        return self._part(part).values[self._own]
 
     def edges(self, part: str) -> Iterator[tuple[int, int, float, Part]]:
-        values, sent, _ = self._messages[part]
+        values, sent, _ = self._part(part)
         for row in range(self._num_rows):
             for e in range(self._edges.indptr[row], self._edges.indptr[row + 1]):
                 at = slice(self._edges.positions[e], self._edges.positions[e] + 1)
                 weight = float(self._edges.weights[e])
                 yield row, int(self._edges.senders[e]), weight, Part(values[at], None if sent is None else sent[at])
+
+    def _part(self, name: str) -> Part:
+        if name not in self._messages:
+            raise ValueError(f"there is no part {name!r}, only {', '.join(self._messages) or 'empty messages'}")
+        return self._messages[name]
 
     def _weighted(self, rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         out = torch.empty(self._num_rows, rows.shape[-1], dtype=dtype or rows.dtype)

@@ -1,6 +1,7 @@
 """States as flat dictionaries of tensors."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch import Tensor
 
@@ -9,7 +10,7 @@ from gossamer.core.algorithm import State
 
 def tensors_of(state: State, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """Every tensor of a state with its path, such as "inner.x"."""
-    for name, value in state._asdict().items():
+    for name, value in _fields(state, prefix).items():
         if isinstance(value, Tensor):
             yield prefix + name, value
         else:
@@ -22,9 +23,20 @@ def map_tensors(state: State, change: Callable[[str, Tensor], Tensor], prefix: s
         name: change(prefix + name, value)
         if isinstance(value, Tensor)
         else map_tensors(value, change, f"{prefix}{name}.")
-        for name, value in state._asdict().items()
+        for name, value in _fields(state, prefix).items()
     }
     return state._replace(**changed)
+
+
+def _fields(state: State, prefix: str) -> dict[str, Any]:
+    """What a state holds; ValueError if it is none."""
+    if not hasattr(state, "_asdict"):
+        given = f"{type(state).__name__} was given"
+        if prefix:
+            raise ValueError(f"{prefix[:-1]} of a state must be a tensor or another state, {given}")
+        raise ValueError(f"init must return a NamedTuple, {given}")
+    found: dict[str, Any] = state._asdict()
+    return found
 
 
 def rows_of(state: State, rows: slice) -> State:

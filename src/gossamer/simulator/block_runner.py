@@ -110,7 +110,7 @@ class BlockRunner:
                 values = before[name] + torch.where(up, values, 0)
             target.values[slots] = values  # and nothing travels that is not marked
             if target.sent is not None:
-                assert part.sent is not None, f"part {name} is sparse or seeded, and does not say what was sent"
+                assert part.sent is not None, "a block's messages say what was sent"
                 target.sent[slots] = part.sent
         if self.shared.resync_ledger is not None:
             self._count_resync(message, exchange, self.shared.resync_ledger, before)

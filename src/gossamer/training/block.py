@@ -83,6 +83,7 @@ class Block:
         """The message of each node in an exchange, counted over the run."""
         before = self.state
         message, self.state = self.algorithm.send(self.state, self._round(exchange))
+        self._check_parts(message)
         self._hold(before, up)
         return message
 
@@ -187,6 +188,16 @@ class Block:
         """The nodes' seeds for whatever is random in a local step of a round."""
         seeds: list[int] = (words(self.settings.seed, "step", self.nodes, [number], 1, step)[:, 0] >> 1).tolist()
         return seeds
+
+    def _check_parts(self, message: Message) -> None:
+        for name, spec in self.algorithm.parts.items():
+            if name not in message:
+                raise NodeError(f"send returned no part {name!r}, which parts declares")
+            if (spec.sparse or spec.seeded or spec.same_indices_as) and message[name].sent is None:
+                kind = "seeded" if spec.seeded else "sparse"
+                raise NodeError(
+                    f"part {name!r} is {kind}, and its Part has no `sent`; make it with gs.sparse_part(values, sent)"
+                )
 
     def _check_finite(self, losses: Tensor, number: int, up: Tensor | None) -> None:
         wrong = ~losses.isfinite() if up is None else ~losses.isfinite() & up[:, 0]
