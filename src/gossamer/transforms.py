@@ -11,6 +11,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.core.settings import check_types
+
 Floats = NDArray[np.float32]
 
 
@@ -110,10 +112,10 @@ class Transform:
         """ValueError if the transform would leave a model of this size as it is."""
 
     def forward(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def inverse(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define inverse")
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class Wavelet(Transform):
     levels: int = 4
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.family not in orthogonal_families():
             known = "haar, db2 .. db38, sym2 .. sym20 or coif1 .. coif17"
             raise ValueError(f"family must be an orthogonal wavelet ({known}), {self.family!r} was given")

@@ -1,5 +1,7 @@
 """What an algorithm declares, be it of a user's own, and how wrappers and aliases pass it on."""
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from gossamer.algorithms import (
     Choco,
     DeepSqueeze,
     Dpsgd,
+    EcdPsgd,
     Jwins,
     Momentum,
     PushSum,
@@ -27,10 +30,13 @@ from gossamer.algorithms import (
     SparsePush,
     Wrapper,
 )
+from gossamer.compressors import TopK
 from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import DirectedRing, Ring
+from gossamer.simulator.simulate import simulate
+from gossamer.training.block import NodeError
 
 
 class OwnState(NamedTuple):
@@ -122,3 +128,46 @@ def test_weights_decay_towards_nothing_but_zero(kind: type[Momentum]) -> None:
     with pytest.raises(ValueError, match="inside RelativeToInit would decay the weights towards the initial model"):
         RelativeToInit(kind(Dpsgd(), weight_decay=0.1))
     RelativeToInit(kind(Dpsgd()))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (
+            lambda: Choco("top-k"),
+            "compressor must be an instance of Compressor such as TopK(fraction=0.1), 'top-k' was given",
+        ),
+        (lambda: Choco(TopK), "compressor must be an instance, the class TopK was given; write TopK(...)"),
+        (lambda: SparsePush(transform="wavelet"), "transform must be an instance of Transform such as Identity(), "),
+        (lambda: EcdPsgd(None), "compressor must be an instance of Compressor such as Qsgd("),
+        (lambda: Momentum(Dpsgd), "inner must be an instance, the class Dpsgd was given; write Dpsgd(...)"),
+        (lambda: PushSum("dpsgd"), "inner must be an instance of Algorithm, 'dpsgd' was given"),
+        (lambda: Jwins(budget="a"), "budget must be a number or None, 'a' was given"),
+        (lambda: Choco(rate="fast"), 'rate must be over 0 and at most 1, "table" or "auto", \'fast\' was given'),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_refused_in_a_sentence(make: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(sentence)):
+        make()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_messages_and_states_that_are_none_are_told_in_a_sentence(workers: int) -> None:
+    class Silent(Own):
+        def send(self, state: OwnState, round: Round) -> tuple[Message, OwnState]:
+            return {}, state
+
+    class Unmarked(Own):
+        parts = {"x": PartSpec(sparse=True)}
+
+    class Bare(Own):
+        def init(self, x0: Tensor) -> Tensor:
+            return x0
+
+    for algorithm, error, sentence in (
+        (Silent(), NodeError, "^send returned no part 'x', which parts declares$"),
+        (Unmarked(), NodeError, "^part 'x' is sparse, and its Part has no `sent`; make it with gs.sparse_part"),
+        (Bare(), ValueError, "^init must return a NamedTuple, Tensor was given$"),
+    ):
+        with pytest.raises(error, match=sentence):
+            simulate(replace(QUADRATIC, algorithm=algorithm), workers=workers)

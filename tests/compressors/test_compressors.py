@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
+from gossamer.algorithms.rates import check_contraction
 from gossamer.compressors import (
     COMPRESSORS,
     BFloat16,
@@ -26,9 +27,10 @@ from gossamer.compressors import (
     TopK,
     count,
 )
-from gossamer.core import Part, Round, row_of
+from gossamer.core import Part, Quantized, Round, row_of
 from gossamer.core.rng import Streams
 from gossamer.wire import Codec
+from gossamer.wire.quantized import LevelCoder
 
 SEED, ROUND = 11, 9
 
@@ -429,9 +431,45 @@ def test_every_name_stands_for_a_compression() -> None:
         (lambda: Sign(bucket=-1), "bucket must be at least 0, -1 was given"),
         (lambda: Chain(Sign(), TopK(0.1)), "first must choose entries, such as top-k"),
         (lambda: Chain(Chain(TopK(0.1), Sign()), Sign()), "first must choose entries, such as top-k"),
+        (lambda: TopK("0.1"), "fraction must be a number, '0.1' was given"),
+        (lambda: Sign(bucket=1.5), "bucket must be a whole number, 1.5 was given"),
+        (lambda: Chain("top-k", Sign()), "first must be an instance of Compressor, 'top-k' was given"),
         (lambda: Chain(TopK(0.1), TopK(0.1)), "then must coarsen: bfloat16, quantize, qsgd or sign; TopK"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match="^" + message.replace(".", r"\.")):
         make()
+
+
+class Own(Compressor):
+    """A user's compressor that defines nothing yet."""
+
+
+def test_a_compressor_of_ones_own_is_told_what_it_lacks() -> None:
+    class Indices(Own):
+        def choose(self, x: Tensor, round: Round) -> Tensor:
+            return x.abs().topk(2).indices
+
+    class Unknown(Own):
+        kind = "lossless"
+
+    class Doubles(Own):
+        kind = "contraction"
+
+        def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
+            return Part(-x)
+
+    with pytest.raises(NotImplementedError, match="Own must define spec"):
+        _ = Own().spec
+    with pytest.raises(ValueError, match=r"^choose must return a bool \(B, D\), here \(1, 9\); int64 \(1, 2\) was"):
+        Indices()(torch.ones(1, 9), round_of([0], 9))
+    with pytest.raises(ValueError, match='kind of Unknown must be "contraction" or "unbiased", \'lossless\' was given'):
+        check_contraction(Unknown(), (9,))
+    with pytest.raises(ValueError, match=r"Doubles was measured to be off by 4.0 times .* smaller buckets$"):
+        check_contraction(Doubles(), (9,))
+    with pytest.raises(ValueError, match=r'smaller buckets, or norm = "max"$'):
+        check_contraction(Qsgd(bits=1, bucket=0), (1000,))
+    short = Quantized(torch.ones(1, 2, dtype=torch.int8), torch.ones(1, 1), 0)
+    with pytest.raises(ValueError, match=r"Quantized.levels must be int16, int8 was given"):
+        LevelCoder(8, 0).rows(Part(torch.ones(1, 2), None, short))

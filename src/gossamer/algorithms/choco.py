@@ -21,6 +21,7 @@ from torch import Tensor
 from gossamer.algorithms import rates
 from gossamer.compressors import Compressor, TopK
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+from gossamer.core.settings import check_types
 from gossamer.transforms import Identity, Transform
 
 
@@ -41,6 +42,7 @@ class Choco(Algorithm):
     averages = True
 
     def __post_init__(self) -> None:
+        check_types(self)
         rates.check(self.rate)
 
     @property

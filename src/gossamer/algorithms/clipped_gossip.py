@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gossamer.algorithms.dpsgd import State
 from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
+from gossamer.core.settings import check_types
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ClippedGossip(Algorithm):
     parts = {"x": PartSpec()}
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 0 <= self.radius < inf:
             raise ValueError(f"radius must be at least 0 and finite, {self.radius} was given")
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from gossamer.core import Algorithm, Inbox, Message, OnMissing, PartSpec, Round, State
+from gossamer.core.settings import check_types
 
 
 class _Derived(Algorithm):
@@ -53,6 +54,9 @@ class Wrapper(_Derived):
     """
 
     inner: Algorithm
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     @property
     def _other(self) -> Algorithm:

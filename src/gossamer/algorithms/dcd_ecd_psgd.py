@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gossamer.compressors import Compressor, Qsgd, Quantize
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+from gossamer.core.settings import check_types
 
 
 class State(NamedTuple):
@@ -37,6 +38,9 @@ class DcdPsgd(Algorithm):
     compressor: Compressor = Quantize(bits=8)
 
     requires = frozenset({"symmetric", "one_local_step", "one_exchange"})
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     @property
     def parts(self) -> dict[str, PartSpec]:
@@ -63,6 +67,9 @@ class EcdPsgd(Algorithm):
     compressor: Compressor = Qsgd(bits=8)
 
     requires = frozenset({"symmetric", "static", "reliable", "one_local_step", "one_exchange"})
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     @property
     def parts(self) -> dict[str, PartSpec]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gossamer.algorithms import rates
 from gossamer.compressors import Compressor, TopK
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, sparse_part
+from gossamer.core.settings import check_types
 from gossamer.transforms import Identity, Transform
 
 
@@ -39,6 +40,7 @@ class DeepSqueeze(Algorithm):
     averages = True
 
     def __post_init__(self) -> None:
+        check_types(self)
         rates.check(self.rate)
         if self.full_rounds < 0:
             raise ValueError(f"full_rounds must be at least 0, {self.full_rounds} was given")

@@ -28,6 +28,7 @@ from torch import Tensor
 from gossamer.compressors import largest
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, partial_average, sparse_part, where
 from gossamer.core.rng import Streams
+from gossamer.core.settings import check_types
 from gossamer.transforms import Identity, Transform, Wavelet
 
 
@@ -51,6 +52,7 @@ class Jwins(Algorithm):
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.budget is not None and not 0 < self.budget <= 1:
             raise ValueError(f"budget must be over 0 and at most 1, {self.budget} was given")
         Wavelet(self.family, self.levels)

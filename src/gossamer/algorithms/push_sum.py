@@ -34,6 +34,7 @@ class PushSum(Wrapper):
     on_missing = "lose_mass"  # what does not arrive is missing from x and from u alike
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         inner = expand(self.inner)
         if not inner.averages or isinstance(inner, Wrapper) or inner.on_missing == "lose_mass":
             raise ValueError(

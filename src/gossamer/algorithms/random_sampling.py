@@ -14,6 +14,7 @@ from torch import Tensor
 from gossamer.compressors import random_entries
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, partial_average, sparse_part
 from gossamer.core.rng import Streams
+from gossamer.core.settings import check_types
 
 
 class State(NamedTuple):
@@ -29,6 +30,7 @@ class RandomSampling(Algorithm):
     requires = frozenset({"symmetric"})
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 0 < self.budget <= 1:
             raise ValueError(f"budget must be over 0 and at most 1, {self.budget} was given")
 

@@ -3,12 +3,13 @@
 from functools import cache
 from itertools import pairwise
 from math import exp, log
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from gossamer.compressors import Compressor
+from gossamer.compressors import Compressor, Qsgd
+from gossamer.compressors.base import Kind
 from gossamer.core import Round
 from gossamer.core.rng import Streams, philox
 
@@ -19,13 +20,13 @@ _TABLE = ((0.001, 0.001), (0.01, 0.005), (0.1, 0.01), (0.5, 0.08), (1.0, 1.0))
 
 
 def check(rate: Rate) -> None:
-    if isinstance(rate, (int, float)) and not 0 < rate <= 1:
-        raise ValueError(f'rate must be over 0 and at most 1, "table" or "auto", {rate} was given')
+    if rate not in ("table", "auto") and not (isinstance(rate, (int, float)) and 0 < rate <= 1):
+        raise ValueError(f'rate must be over 0 and at most 1, "table" or "auto", {rate!r} was given')
 
 
 def resolve(rate: Rate, compressor: Compressor, mixing: Any, layer_sizes: tuple[int, ...], caution: float) -> float:
     """The number that a rate stands for, on this graph (a `MixingMatrix`) and for a model of these layers."""
-    if isinstance(rate, (int, float)):
+    if not isinstance(rate, str):
         return float(rate)
     fraction, energy, _ = kept(compressor, layer_sizes)
     by_fraction = rate == "table" and compressor.spec.values == "float32"  # the table is for top-K, in float32
@@ -34,11 +35,15 @@ def resolve(rate: Rate, compressor: Compressor, mixing: Any, layer_sizes: tuple[
 
 def check_contraction(compressor: Compressor, layer_sizes: tuple[int, ...]) -> None:
     """ValueError if what is lost would grow without end when it is added to the next message."""
+    name = type(compressor).__name__
+    if compressor.kind not in get_args(Kind):
+        raise ValueError(f'kind of {name} must be "contraction" or "unbiased", {compressor.kind!r} was given')
     lost = kept(compressor, layer_sizes)[2]
     if lost >= 1:
+        hint = ', or norm = "max"' if isinstance(compressor, Qsgd) else ""
         raise ValueError(
-            f"compressor {type(compressor).__name__.lower()} is off by {lost:.1f} times the square norm of a vector of "
-            'this size, and errors would add up; take more bits, smaller buckets, or for qsgd norm = "max"'
+            f"compressor {name} was measured to be off by {lost:.1f} times the square norm of a vector of this size, "
+            f"and errors would add up; take more bits or smaller buckets{hint}"
         )
 
 

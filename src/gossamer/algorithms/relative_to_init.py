@@ -28,6 +28,7 @@ class RelativeToInit(Wrapper):
     """Any algorithm on the change since the common initial model."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.inner, (Momentum, QuasiGlobalMomentum)) and self.inner.weight_decay:
             raise ValueError(
                 f"{type(self.inner).__name__} inside RelativeToInit would decay the weights towards the initial model; "

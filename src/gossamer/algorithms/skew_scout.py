@@ -21,6 +21,7 @@ from torch import Tensor
 from gossamer.algorithms import jwins
 from gossamer.algorithms.jwins import Jwins
 from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+from gossamer.core.settings import check_types
 
 
 class State(NamedTuple):
@@ -46,6 +47,7 @@ class SkewScout(Algorithm):
     tries_models = True
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.every < 1:
             raise ValueError(f"every must be at least 1, {self.every} was given")
         if not self.step > 1:

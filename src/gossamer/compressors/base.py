@@ -3,9 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from gossamer.core import Part, PartSpec, Round, sparse_part
+from gossamer.core.settings import check_types
 
 Kind = Literal["contraction", "unbiased"]
 
@@ -16,16 +18,21 @@ class Compressor:
     @property
     def kind(self) -> Kind:
         """Which promise it makes. Usually a plain class attribute."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define kind")
 
     @property
     def spec(self) -> PartSpec:
         """How what it returns travels. Usually a plain class attribute."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define spec")
 
     def __call__(self, x: Tensor, round: Round) -> Part:
         """What is sent in place of x (B, D)."""
-        return self.coarsen(x, self.choose(x, round), round)
+        sent = self.choose(x, round)
+        if sent is not None and (sent.dtype != torch.bool or sent.shape != x.shape):
+            dtype = str(sent.dtype).removeprefix("torch.")
+            given = f"{dtype} {tuple(sent.shape)} was given"
+            raise ValueError(f"choose must return a bool (B, D), here {tuple(x.shape)}; {given}")
+        return self.coarsen(x, sent, round)
 
     def choose(self, x: Tensor, round: Round) -> Tensor | None:
         """(B, D) bool: which entries are sent; None: all."""
@@ -41,7 +48,7 @@ class Compressor:
 
     def omega(self, width: int) -> float:
         """Of the unbiased: E |C(x) - x|^2 <= omega |x|^2. Others have only a delta."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define omega, or else delta")
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Chain(Compressor):
     kind = "contraction"
 
     def __post_init__(self) -> None:
+        check_types(self)
         spec = self.first.spec
         if not (spec.sparse or spec.seeded) or spec.values != "float32":
             known = "top-k, layerwise-top-k, random-k or threshold"

@@ -17,6 +17,7 @@ from torch import Tensor
 from gossamer.compressors.base import Compressor, Kind
 from gossamer.core import Part, PartSpec, Quantized, Round, sparse_part
 from gossamer.core.rng import Streams
+from gossamer.core.settings import check_types
 
 LARGEST, LENGTH, MEAN = 0, 1, 2  # of a bucket: the largest |x|, the l2 norm, the mean |x|
 
@@ -126,6 +127,7 @@ class Quantize(Compressor):
     stochastic: bool = False  # round up or down at random, right on average, instead of to the nearest
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_bits(self.bits, 2)
         _check_bucket(self.bucket)
 
@@ -165,6 +167,7 @@ class Qsgd(Compressor):
     kind = "unbiased"
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_bits(self.bits, 1)
         _check_bucket(self.bucket)
         if self.norm not in ("l2", "max"):
@@ -194,6 +197,7 @@ class Sign(Compressor):
     kind = "contraction"
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_bucket(self.bucket)
 
     @property

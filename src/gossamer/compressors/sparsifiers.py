@@ -13,6 +13,7 @@ from torch import Tensor
 from gossamer.compressors.base import Compressor
 from gossamer.core import PartSpec, Round
 from gossamer.core.rng import Streams
+from gossamer.core.settings import check_types
 
 Marks = NDArray[np.bool_]
 FIRST_BITS, NEXT_BITS = 11, 10  # a float32 without its sign in three goes: the tables stay in the first cache
@@ -124,6 +125,7 @@ class TopK(Compressor):
     spec = PartSpec(sparse=True)
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_fraction(self.fraction)
 
     def choose(self, x: Tensor, round: Round) -> Tensor:
@@ -143,6 +145,7 @@ class LayerwiseTopK(Compressor):
     spec = PartSpec(sparse=True)
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_fraction(self.fraction)
 
     def choose(self, x: Tensor, round: Round) -> Tensor:
@@ -167,6 +170,7 @@ class RandomK(Compressor):
     kind = "contraction"
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_fraction(self.fraction)
 
     @property
@@ -193,6 +197,7 @@ class Threshold(Compressor):
     spec = PartSpec(sparse=True)
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 0 <= self.value < math.inf:
             raise ValueError(f"value must be at least 0 and finite, {self.value} was given")
 

@@ -50,6 +50,9 @@ class LevelCoder:
             raise ValueError(f"a part has buckets of {part.quantized.bucket}, and its PartSpec says {self.bucket}")
         if part.quantized.levels.shape != part.values.shape or len(part.quantized.scales) != len(part.values):
             raise ValueError("the levels of a part must have the shape of its values, and the scales as many rows")
+        if part.quantized.levels.dtype != torch.int16:
+            dtype = str(part.quantized.levels.dtype).removeprefix("torch.")
+            raise ValueError(f"Quantized.levels must be int16, {dtype} was given")
         levels = array_of(part.quantized.levels, np.dtype(np.int16), f"int{self.num_bits}")
         return Rows(levels, array_of(part.quantized.scales, np.dtype(np.float32), "scales"))
 
