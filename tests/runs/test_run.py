@@ -186,7 +186,7 @@ def test_a_run_of_ones_own_class_is_opened_and_reported_and_resumed_with_it(tmp_
     past = gossamer.open_run(run)
     assert past.result == finished.result
     assert past.result["algorithm"] == "Mine"
-    gossamer.write_report(tmp_path / "report.html", [past])
+    gossamer.write_report(tmp_path / "report.html", past)
     assert "Mine" in (tmp_path / "report.html").read_text()
 
 

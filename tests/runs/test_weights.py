@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -78,6 +79,7 @@ def test_a_module_is_a_copy(tmp_path: Path) -> None:
         for parameter in run.module(1).parameters():
             parameter.zero_()
     assert same(run.state_dict(1), before)
+    assert same(run.state_dict(np.int64(1)), before)
 
 
 @pytest.mark.parametrize("node", [4, -1, True, "first", 1.0])
@@ -111,8 +113,10 @@ def test_a_run_that_stopped_has_the_models_of_its_checkpoint(tmp_path: Path) -> 
 
 
 def test_a_task_without_a_module_has_rows_only() -> None:
+    run = gs.simulate(replace(QUADRATIC, topology=gs.Ring()), workers=1)
     with pytest.raises(gs.ExperimentError, match=r"^task: Quadratic has no module; Run.models has its models$"):
-        gs.simulate(replace(QUADRATIC, topology=gs.Ring()), workers=1).module()
+        run.module()
+    assert torch.equal(run.state_dict(2)["model"], run.models[2])
 
 
 # gossamer export

@@ -93,15 +93,21 @@ class Run:
         takes what the task gives its model: `task.prepare(inputs)`, where there is such a thing.
         """
         task = self._task()
+        with section("task"):
+            return task.module_with(*self._row(task, node))
+
+    def state_dict(self, node: Node = "mean") -> dict[str, Tensor]:
+        """The named tensors of `module(node)`; of a task without a module one, called model."""
+        task = self._task()
+        with section("task"):
+            return task.state_dict(*self._row(task, node))
+
+    def _row(self, task: Task, node: Node) -> tuple[Tensor, Tensor]:
+        """Model and buffers of a node, or their means."""
         found = self._weights(task)
         if found is None:
             raise ExperimentError(f"{self.document['name']} has no weights yet: it ended before its first checkpoint")
-        with section("task"):
-            return task.module_with(*found.of(node))
-
-    def state_dict(self, node: Node = "mean") -> dict[str, Tensor]:
-        """The named tensors of `module(node)`."""
-        return self.module(node).state_dict()
+        return found.of(node)
 
     def _weights(self, task: Task | None = None) -> Weights | None:
         """Those of the end of the run, or else of the last checkpoint."""
@@ -169,8 +175,10 @@ def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = 
     return Run(experiment, metrics, directory, document)
 
 
-def write_report(path: str | os.PathLike[str], runs: list[Run], title: str | None = None) -> None:
-    """One self-contained HTML page with the tables and charts of these runs."""
+def write_report(path: str | os.PathLike[str], runs: Run | Sequence[Run], title: str | None = None) -> None:
+    """One self-contained HTML page with the tables and charts of a run, or of several."""
+    if isinstance(runs, Run):
+        runs = [runs]
     if not runs:
         raise ExperimentError("a report needs at least one run, none was given")
     curves = [

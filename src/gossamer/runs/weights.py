@@ -1,6 +1,7 @@
 """Trained weights out of a run: as rows, as modules, and as files of named tensors."""
 
 import os
+from operator import index
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -33,9 +34,9 @@ class Weights(NamedTuple):
             return self.models[0], buffers[0]
         if node == "mean":
             return self.models.mean(0), buffers.mean(0)
-        if type(node) is not int or not 0 <= node < len(self.models):
+        if isinstance(node, bool) or not hasattr(node, "__index__") or not 0 <= index(node) < len(self.models):
             raise ExperimentError(f'node must be "mean" or 0 to {len(self.models) - 1}, {node!r} was given')
-        return self.models[node], buffers[node]
+        return self.models[index(node)], buffers[index(node)]
 
 
 def load(directory: Path, experiment: Experiment, task: Task) -> Weights | None:
