@@ -478,8 +478,10 @@ def test_a_table_becomes_scaled_numbers_and_a_column_a_word(root: Path) -> None:
         Table("pets/pets.csv", "size", regression=True).load()
     task = Table("pets/pets.csv", "id", regression=True).load()
     assert task.metric == "absolute_error"
-    with pytest.raises(DataError, match="it has no column 'colur', only id, size, colour, owner, kind"):
+    with pytest.raises(DataError, match=r"pets.csv has no column 'colur', only id, size, colour, owner, kind$"):
         Table("pets/pets.csv", "colur").load()
+    with pytest.raises(DataError, match=r"name the directory that holds dogs.csv with root"):
+        Table("dogs.csv", "kind").load()
 
 
 def test_the_dials_of_the_synthetic_task_turn() -> None:

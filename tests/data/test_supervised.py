@@ -149,9 +149,13 @@ class Replacing(nn.Linear):
         ({"model": nn.Flatten()}, "nothing to train"),
         ({"model": nn.Linear(7, 3)}, "the model does not take the data: RuntimeError"),
         ({"score": lambda output, target: (output.argmax(-1) == target).float().mean()}, "one number per sample"),
-        ({"train": (torch.randn(4, 6), torch.zeros(3).long())}, "train must be two tensors of the same length"),
+        ({"train": (torch.randn(4, 6), torch.zeros(3).long())}, r"Tensor \(4, 6\) and Tensor \(3,\) were given"),
+        (
+            {"train": (torch.randn(4, 6), torch.tensor([0, 1, 2, 3]))},
+            "train targets go up to 3 and the model has 3",
+        ),
         ({"test": (torch.randn(0, 6), torch.zeros(0).long())}, "test has no samples"),
-        ({"train": (np.zeros((4, 6)), np.zeros(4))}, "train must be two tensors"),
+        ({"train": (np.zeros((4, 6)), np.zeros(4))}, "train must be two tensors of the same length.*; ndarray "),
         ({"clients": np.zeros(3)}, "clients has 3 entries and train 40 samples"),
     ],
 )

@@ -67,7 +67,8 @@ class Source:
     @property
     def _how_to_give_it(self) -> str:
         get = f"get it from {self.url} and " if self.url else ""
-        return f"{get}name the directory that holds {self.layouts[0].folder} with root, --data or {VARIABLE}"
+        held = self.layouts[0].folder if self.url else self.title
+        return f"{get}name the directory that holds {held} with root, --data or {VARIABLE}"
 
     def _directory(self, root: str | None) -> Path:
         named = root or os.environ.get(VARIABLE, "")

@@ -55,7 +55,9 @@ class Supervised(Task):
             if isinstance(data, tuple) and not (
                 len(data) == 2 and all(isinstance(t, Tensor) for t in data) and len(data[0]) == len(data[1])
             ):
-                raise ValueError(f"{name} must be two tensors of the same length, inputs and targets, or a dataset")
+                given = " and ".join(f"{type(t).__name__} {tuple(getattr(t, 'shape', ()))}" for t in data)
+                must = f"{name} must be two tensors of the same length, inputs and targets, or a dataset"
+                raise ValueError(f"{must}; {given} were given")
             if _length(data) == 0:
                 raise ValueError(f"{name} has no samples")
         if self.clients is not None and len(self.clients) != self.num_samples:
@@ -95,6 +97,7 @@ class Supervised(Task):
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
         if not self._parameters:
             raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
+        self._check_targets()
         few = np.arange(min(2, self.num_samples))
         before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
         with torch.random.fork_rng(devices=[]):
@@ -116,6 +119,22 @@ class Supervised(Task):
                     f"the model's buffer {name!r} changes in training in a way that cannot be kept per node; "
                     "make it a tensor of floating-point numbers that is changed in place, or leave its layer out"
                 )
+
+    def _check_targets(self) -> None:
+        """ValueError if cross-entropy would look for an output that is not there, perhaps in some later round."""
+        if self.loss is not nn.functional.cross_entropy:
+            return
+        for name, data in (("train", self.train), ("test", self.test)):
+            if not isinstance(data, tuple) or data[1].is_floating_point():
+                continue
+            try:
+                with torch.random.fork_rng(devices=[]), torch.no_grad():
+                    num_outputs = self.module.eval()(self._fetch(data, np.arange(1))[0]).shape[1]
+            except Exception:
+                return  # the model does not take the data, which `_try_out` tells
+            if (largest := int(data[1].max())) >= num_outputs:
+                outputs = f"{num_outputs} outputs, 0 to {num_outputs - 1}"
+                raise ValueError(f"{name} targets go up to {largest} and the model has {outputs}")
 
     @cached_property
     def module(self) -> nn.Module:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gossamer.data.arrays import Arrays, Precision, check_share, fixed_split, task_of
-from gossamer.data.sources import Source, own
+from gossamer.data.sources import DataError, Source, own
 from gossamer.data.supervised import Supervised
 from gossamer.models import Architecture, Mlp
 
@@ -65,7 +65,7 @@ class Table:
             columns = _read_csv(path) if self.file.endswith(".csv") else _read_parquet(path)
             for name in (self.target, *self.leave_out, *([self.client] if self.client else [])):
                 if name not in columns:
-                    raise ValueError(f"it has no column {name!r}, only {', '.join(columns)}")
+                    raise DataError(f"{path} has no column {name!r}, only {', '.join(columns)}")
             targets, outputs = self._targets(columns[self.target])
             train, test = fixed_split(len(targets), self.test_share)
             unseen = {self.target, self.client, *self.leave_out}
