@@ -84,6 +84,7 @@ def test_the_choice_of_a_coder_costs_one_byte(share):
     assert 1 + plan.num_bytes <= min(single) / 8 + 5  # tag, count and the filling of the last byte
 
 
+@pytest.mark.slow
 def test_the_benchmark_prints_what_is_asked_for():
     command = [sys.executable, "benchmarks/wire.py", "--sizes", "3000", "--seconds", "0", "--json"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
