@@ -54,7 +54,7 @@ class Walk(Task):
     width: int = WIDTH
     num_samples: int = 1
 
-    metric, labels, clients, buffers, num_test_samples = "nothing", None, None, torch.empty(0), 1
+    metric, num_test_samples = "nothing", 1
 
     def load(self) -> "Walk":
         return self

@@ -335,7 +335,7 @@ def test_centralized_training_is_one_node_with_all_data_and_the_whole_batch() ->
         (Epidemic(), Star(), "epidemic gives all messages the same weight"),
         (AllReduce(), Cycle((FullyConnected(), Ring())), "all-reduce needs a link between any two nodes"),
         (AdPsgd(), RandomMatching(), "ad-psgd needs a graph that changes"),
-        (DeepSqueeze(Qsgd(1), 0.01), Ring(), "compressor qsgd is off by"),
+        (DeepSqueeze(Qsgd(1), 0.01), Ring(), "compressor Qsgd was measured to be off by"),
         (D2(), Torus(rows=1), "smallest eigenvalue is over -1/3"),
         (ALGORITHMS["choco"](), DirectedRing(), "choco needs a symmetric graph"),
     ],

@@ -77,7 +77,6 @@ class Quadratic(Task):
     spread: float = 1.0  # distance of points from their cluster's centre, against that of the centres from 0
 
     metric = "distance"
-    clients = None
     buffers = torch.empty(0)
 
     def __post_init__(self) -> None:
