@@ -71,7 +71,7 @@ class Clock:
 
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
-    (Block, "_step", "training"),
+    (Block, "train", "training"),
     (Wavelet, "forward", "transform"),
     (Wavelet, "inverse", "transform back"),
     (jwins, "largest", "select"),
