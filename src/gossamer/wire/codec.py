@@ -173,10 +173,6 @@ class Codec:
         return np.ascontiguousarray(marks).view(BYTE)
 
     def _sizes(self, given: _Given) -> Sizes:
-        coder, rows = given.part.values, given.values
-        if given.marks is None and isinstance(coder, FloatCoder):  # full sharing, which every run is compared with
-            values = coder.num_bytes(rows)
-            return Sizes(np.full_like(values, 2 if given.part.spec.sparse else 1), np.zeros_like(values), values)
         sizes = [self._plan(given, row).sizes for row in range(len(given.values.numbers))]
         return Sizes(*np.array(sizes, np.int64).reshape(-1, 3).T)
 

@@ -88,10 +88,6 @@ class FloatCoder:
             return ValuePlan(1, coded_bytes, words, Symbols(symbols, counts, lengths))
         return ValuePlan(1, raw_bytes, words)
 
-    def num_bytes(self, rows: Rows) -> NDArray[np.int64]:
-        """(B,): of every row of which all is sent, as planned one by one."""
-        return _num_float_bytes(rows.numbers, self.num_bits)
-
     def write(self, plan: ValuePlan, out: Bytes, at: int) -> int:
         if plan.coded is None:
             out[at] = RAW
@@ -172,17 +168,6 @@ def _plan_floats(words: NDArray[np.uint32], num_bits: int) -> tuple[int, Bytes, 
         symbols[i] = (words[i] >> shift) & u64(255)
     num_bytes, counts, lengths = plan_symbols(symbols, False)
     return num_bytes, symbols, counts, lengths
-
-
-@njit(cache=True)
-def _num_float_bytes(rows: NDArray[np.uint32], num_bits: int) -> NDArray[np.int64]:
-    """Bytes of every row: coded, or raw if that is shorter."""
-    sizes = np.empty(len(rows), np.int64)
-    for row in range(len(rows)):
-        width = rows[row].size
-        coded = _plan_floats(rows[row], num_bits)[0] + width * (num_bits - 8) // 8
-        sizes[row] = min(coded, width * num_bits // 8)
-    return sizes
 
 
 @njit(cache=True)
