@@ -1,8 +1,9 @@
 """Groups of peers for the tests: a small experiment, and what its undisturbed run comes to."""
 
+import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from gossamer.experiments.experiment import Evaluation, Experiment
 from gossamer.experiments.recipes.digits import jwins_digits
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.peers.config import Timeouts
+from gossamer.peers.counters import Counters
+from gossamer.peers.data import prepare
 from gossamer.peers.identity.group import Member
 from gossamer.peers.local.local_group import LocalGroup
+from gossamer.peers.logs import Log
+from gossamer.peers.rounds import Node
 from gossamer.simulator.simulation import Simulation
 
 PATIENT = Timeouts(deadline_seconds=120, dead_seconds=60)  # nothing is missed, however busy the machine is
@@ -78,6 +83,43 @@ def check_learned(peers: LocalGroup) -> None:
     assert {result["rounds"] for result in found} == {peers.experiment.rounds}
     mean = sum(result["accuracy"] for result in found) / len(found)
     assert mean >= undisturbed_accuracy(peers.experiment) - 0.01
+
+
+def lone_node(experiment: Experiment, me: int = 3, timeouts: Timeouts = Timeouts()) -> Node:
+    """A node without a network."""
+    log = Log(os.open(os.devnull, os.O_WRONLY))
+    return Node(prepare(experiment, me, None), me, 77, timeouts, Counters(), log)
+
+
+@dataclass
+class Scripted:
+    """The part of a transport that tells of the others, as a test has it."""
+
+    rounds: dict[int, int] = field(default_factory=dict)  # that the others say they are in
+    states: dict[int, bytes] = field(default_factory=dict)  # that they give
+    lost: set[int] = field(default_factory=set)
+    away: bool = False
+    pulled: list[int] = field(default_factory=list)  # from whom
+    incarnations: int = 0
+
+    def name_of(self, node: int) -> str:
+        return f"peer-{node}"
+
+    def is_lost(self, node: int) -> bool:
+        return node in self.lost
+
+    def round_of(self, node: int) -> int | None:
+        return self.rounds.get(node)
+
+    def was_away(self) -> bool:
+        return self.away
+
+    def pull(self, node: int) -> bytes | None:
+        self.pulled.append(node)
+        return self.states.get(node)
+
+    def new_incarnation(self) -> None:
+        self.incarnations += 1
 
 
 class Links:

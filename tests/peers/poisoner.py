@@ -1,19 +1,26 @@
-"""A peer that lies: it keeps all the rules, and sends its model turned round and ten times as large."""
+"""A peer that sends poison: it keeps all the rules, learns from nobody, and sends its model turned round and so many
+times as large, as the environment says."""
+
+import os
 
 from torch import Tensor
 
 from gossamer.cli.main import main
-from gossamer.core import Message, Part
+from gossamer.core import Inbox, Message, Part
 from gossamer.training.block import Block
 
 honest = Block.send
 
 
 def send(self: Block, exchange: int, up: Tensor | None = None) -> Message:
-    message = honest(self, exchange, up)
-    return {name: Part(-10 * part.values, part.sent) for name, part in message.items()}
+    message, times = honest(self, exchange, up), float(os.environ["POISON"])
+    return {name: Part((-times * part.values).clamp(-3e38, 3e38), part.sent) for name, part in message.items()}
+
+
+def receive(self: Block, exchange: int, inbox: Inbox) -> None:
+    """Its own message is poison, too."""
 
 
 if __name__ == "__main__":
-    Block.send = send  # type: ignore[method-assign]
+    Block.send, Block.receive = send, receive  # type: ignore[method-assign]
     main()

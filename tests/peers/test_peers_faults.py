@@ -56,7 +56,7 @@ def test_a_peer_killed_in_a_round_comes_back_and_all_learn_as_if_nothing_had_bee
         back = peers.result("peer-2")
         assert back is not None
         assert back["pulls_in"] == 1
-        assert back["pull_bytes_in"] == caught_up["bytes"] > 3 * 4810  # the model and more
+        assert back["pull_bytes_in"] > 3 * 4810  # the model and more
         assert sum(result["pull_bytes_out"] for result in results(peers)) == back["pull_bytes_in"]
         others = [result for result in results(peers) if result["name"] != "peer-2"]
         assert any(result["neighbours_lost"] and result["neighbours_found"] for result in others)

@@ -12,15 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from harness import Scripted, lone_node
 
-from gossamer.algorithms import Choco, Dpsgd, Jwins, RelativeToInit, SparsePush
-from gossamer.compressors import TopK
-from gossamer.core import Algorithm, Part
-from gossamer.data import Cifar10, Quadratic, Supervised
+from gossamer.algorithms import Dpsgd, Jwins
+from gossamer.core import Part
+from gossamer.data import Cifar10, Quadratic
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.faults import Faults
-from gossamer.graphs.topologies import DirectedRandom, RandomRegular
-from gossamer.models import GnLeNet
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import MEANINGS, Counters
 from gossamer.peers.data import prepare
@@ -30,7 +28,7 @@ from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoi
 from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log
 from gossamer.peers.peer import _resume as resume
-from gossamer.peers.rounds import Node, Waits
+from gossamer.peers.rounds import Waits
 from gossamer.peers.transport import Arrived
 from gossamer.runs import checkpoint
 from gossamer.training.block import Block
@@ -268,7 +266,7 @@ def test_a_group_is_read_as_it_was_written_and_runs_are_told_apart(tmp_path: Pat
 
 
 def test_a_peer_goes_on_from_its_own_state_and_refuses_that_of_another(tmp_path: Path) -> None:
-    node, log = lone_node(), Log(os.open(os.devnull, os.O_WRONLY))
+    node, log = lone_node(QUADRATIC), Log(os.open(os.devnull, os.O_WRONLY))
     config = PeerConfig("d", tmp_path / "group", tmp_path, tmp_path)
     saved = checkpoint.Saved(round=5, totals={"bytes_out": 7}, run=77, node=node.me)
     for changed in ({"run": 78}, {"node": 4}, {"run": None}):
@@ -297,10 +295,6 @@ def test_totals_go_on_after_a_restart() -> None:
 # A node and its messages.
 
 
-def lone_node(experiment: Experiment = QUADRATIC, me: int = 3) -> Node:
-    return Node(prepare(experiment, me, None), me, 77, Timeouts(), Counters(), Log(os.open(os.devnull, os.O_WRONLY)))
-
-
 def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) -> bytes:
     task = experiment.task.load()
     experiment = experiment.prepared(task)
@@ -312,7 +306,7 @@ def frame_of(experiment: Experiment, node: int, round: int, run_id: int = 77) ->
 
 
 def test_deliveries_are_checked_for_run_sender_round_and_damage() -> None:
-    node, frame = lone_node(), frame_of(QUADRATIC, 2, 4)
+    node, frame = lone_node(QUADRATIC), frame_of(QUADRATIC, 2, 4)
     assert [checked.content for checked in node.check(frame, 2, 4)] == [frame]
     older = frame_of(QUADRATIC, 2, 3)
     assert [checked.content for checked in node.check(older + frame, 2, 4)] == [older, frame]
@@ -337,48 +331,10 @@ def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
         neighbour = node.experiment.endpoint(node.task, sender, run_id=77)
         sent = neighbour.send({"x": Part(torch.full((1, 53), poison))}, 0)
         frames = node.check(sent.bytes_for(node.me), sender, 0)
-        missing = node._take_in(0, [Arrived(sender, 0, frames)], {"x": own}, [sender])
+        missing = node._take_in(0, [Arrived(sender, 0, frames)], {"x": own}, [sender], Scripted())
         assert missing == 1
         assert torch.isfinite(node.block.models()).all()
     assert node.counters.totals()["bad_frames"] == 2
-
-
-@pytest.mark.parametrize(
-    "algorithm", [Jwins(), SparsePush(TopK(0.3), 0.2), RelativeToInit(Choco(TopK(0.3), 0.4))], ids=str
-)
-def test_a_whole_state_is_adopted_to_the_last_bit_and_announced_anew(algorithm: Algorithm) -> None:
-    topology = DirectedRandom(2) if "column_stochastic" in algorithm.requires else RandomRegular(4)
-    experiment = replace(QUADRATIC, algorithm=algorithm, topology=topology)
-    giver, taker = lone_node(experiment, 2), lone_node(experiment, 3)
-    for t in range(3):
-        giver.block.train(t)
-        giver._take_in(t, [], giver.endpoint.send(giver.block.send(t), t).own, [])
-    giver.round, giver._shared = 3, (3, giver.tensors())
-    frame = giver.whole_state()
-    assert frame is not None
-    assert len(frame) <= taker.most_bytes
-    assert taker._adopt(frame, 2)
-    assert taker.round == 3
-    for name, tensor in giver.tensors().items():
-        assert torch.equal(taker.tensors()[name], tensor), name
-    taker.block.train(3)
-    sent = taker.endpoint.send(taker.block.send(3), 3)
-    receiver = taker.experiment.endpoint(taker.task, 1, run_id=77)
-    for name, part in receiver.receive(receiver.check(sent.bytes_for(1), 3, 3)).message.items():
-        if algorithm.parts[name].cumulative:  # a receiver that knows nothing of it gets the whole sum at once
-            assert torch.equal(part.values, taker.endpoint.own_sums[name])
-    assert not taker._adopt(frame[:-1] + b"x", 2)
-    assert not taker._adopt(frame, 1), "it says that node 2 made it"
-
-
-def test_a_whole_state_is_that_of_the_end_of_a_round_while_the_next_steps_are_taken() -> None:
-    data = torch.randn(70, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(70) % 10
-    task = Supervised(lambda: GnLeNet().build((3, 8, 8), 10), data, data)
-    node = lone_node(replace(QUADRATIC, task=task, algorithm=Jwins(), fast=True))
-    before, model = node.whole_state(), node.block.models().clone()
-    node.block.train(0)  # in place: of fast models, steps are
-    assert not torch.equal(node.block.models(), model)
-    assert node.whole_state() == before
 
 
 def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:

@@ -1,6 +1,7 @@
 """What two transports do with each other, over loopback, in one process."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from gossamer.peers.identity import keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.local_group import free_ports
 from gossamer.peers.logs import Log
-from gossamer.wire import Codec, Endpoint
-from gossamer.wire.endpoint import all_finite
+from gossamer.wire import Codec, Endpoint, WireError
+from gossamer.wire.endpoint import check_values
 
 
 def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport]:
@@ -28,7 +29,8 @@ def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport
         GrpcTransport(
             members[name], Group("run", members), keys.load(directory / "keys", name),
             Timeouts(deadline_seconds=60, dead_seconds=60), Counters(), Log(log, peer=name),
-            rounds=100, most_bytes=most_bytes, check=lambda delivery, sender, round: (delivery,), state=lambda: None,
+            rounds=100, most_bytes=most_bytes, check=lambda delivery, sender, round: (delivery,),
+            state=lambda receiver, exchange: None,
         )
         for name in names
     ]  # fmt: skip
@@ -70,9 +72,18 @@ def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:
 @pytest.mark.parametrize("at", [0, 7, 4999])
 def test_one_value_that_is_not_finite_is_found_wherever_it_stands(value: float, at: int) -> None:
     values = torch.randn(1, 5000)
-    assert all_finite(values)
+    check_values("x", values, limit=10.0)
     values[0, at] = value
-    assert not all_finite(values)
+    with pytest.raises(WireError, match="not all finite"):
+        check_values("x", values, limit=10.0)
+
+
+@pytest.mark.parametrize("value", [1e38, -1e38, 10.1])
+def test_one_value_beyond_the_limit_is_found_and_told(value: float) -> None:
+    values = torch.randn(1, 5000).clamp(-5, 5)
+    values[0, 4000] = value
+    with pytest.raises(WireError, match=re.escape(f"has a value of {abs(value):.3g}, and more than 10 cannot be")):
+        check_values("x", values, limit=10.0)
 
 
 def test_a_node_takes_its_own_message_as_others_decode_it() -> None:

@@ -27,6 +27,7 @@ class ClippedGossip(Algorithm):
     radius: float = 0.0  # tau; 0: the median of the distances to the neighbours
 
     requires = frozenset({"symmetric"})
+    robust = True
     parts = {"x": PartSpec()}
 
     def __post_init__(self) -> None:

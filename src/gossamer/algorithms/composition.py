@@ -42,6 +42,10 @@ class _Derived(Algorithm):
         return self._other.tries_models
 
     @property
+    def robust(self) -> bool:
+        return self._other.robust
+
+    @property
     def averages(self) -> bool:
         return self._other.averages
 

@@ -23,6 +23,7 @@ class CoordinateMedian(Algorithm):
     """Full sharing with the median of every entry instead of the mean, against poison."""
 
     requires = frozenset({"symmetric"})
+    robust = True
     parts = {"x": PartSpec()}
 
     def init(self, x0: Tensor) -> State:

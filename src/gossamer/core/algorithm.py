@@ -72,6 +72,11 @@ class Algorithm:
         return False
 
     @property
+    def robust(self) -> bool:
+        """Does it bound what a lying neighbour can do? A peer that was away then trusts no single neighbour, either."""
+        return False
+
+    @property
     def averages(self) -> bool:
         """Is an exchange x + averaging_rate * (sum_j w_ij x_j - x), be it of compressed x? `PushSum` can wrap these."""
         return False

@@ -113,7 +113,8 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
             rounds=experiment.rounds, exchanges=experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
-            state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
+            state=node.state_transfer.frame_for, on_state=node.state_transfer.gave, on_outcome=node.outcome,
+            on_restart=node.restarted, bind=config.bind,
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
         _watch(signals, config, transport, experiment.nodes, at_the_end, log)
@@ -159,7 +160,7 @@ def _run_rounds(
     saved_at = node.round
     while node.round < node.experiment.rounds and not signals.leave:
         began, cpu_began = time.monotonic(), time.process_time()
-        node.catch_up(transport)
+        node.state_transfer.catch_up(transport)
         if node.round >= node.experiment.rounds:
             break
         ledger.add()

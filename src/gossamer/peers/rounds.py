@@ -1,7 +1,6 @@
 """One node of an experiment on a real network: the rounds, and what to do when others are slow, away or gone."""
 
 import hashlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
-from gossamer.peers.state_transfer import SUMS, StateTransfer
+from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
 from gossamer.simulator.evaluation import chosen_test_samples
 from gossamer.training.block import Block, NodeError
@@ -30,7 +29,9 @@ from gossamer.wire.frame import Frame
 
 PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
 LEAST_SECONDS = 1.0  # and at least this
+SUMS = "sums."  # before the names of cumulative parts in a state
 ROUNDS_REMEMBERED = 64  # of push-sum weight that is on its way
+FAR = 1000.0  # a number so many times larger than any of this peer's own is nothing that a neighbour can have learned
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Node:
         self.block = Block(self.experiment, self.experiment.trainer_for(self.task), [me], [samples], x0, noise)
         self.delivery = self.experiment.delivery
         self.endpoint = self.experiment.endpoint(self.task, me, run_id)
-        self.state_transfer = StateTransfer(self.tensors(), self.experiment.seed, run_id)
+        self.state_transfer = StateTransfer(self, run_id)
         self.most_bytes = max(self.endpoint.max_bytes, self.state_transfer.max_bytes)
         algorithm = self.experiment.algorithm
         self.reliable = "reliable" in algorithm.requires
@@ -83,23 +84,12 @@ class Node:
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
-        self._shared = 0, self.tensors()
-        self._encoding = threading.Lock()
+        self._limits: dict[str, float] = {}  # for the numbers of each part
 
     # What a transport asks for, from its own threads.
 
     def check(self, delivery: bytes, sender: int, round: int) -> tuple[Frame, ...]:
         return self.endpoint.check(delivery, sender, round)
-
-    def whole_state(self) -> bytes | None:
-        """This node's state as a frame, for one that was away; None if another is being made."""
-        if not self._encoding.acquire(blocking=False):
-            return None
-        try:
-            round, tensors = self._shared
-            return self.state_transfer.encode(tensors, self.me, round)
-        finally:
-            self._encoding.release()
 
     def outcome(self, receiver: int, round: int, taken: bool) -> None:
         """What became of a message: a cumulative part must be resent, of push-sum weight account is kept."""
@@ -130,16 +120,18 @@ class Node:
         """Run the next round; its metrics."""
         started = time.monotonic()
         exchanges = range(self.exchange, self.exchange + self.experiment.exchanges)
-        near = {node for e in (*exchanges, exchanges.stop) for each in self.neighbours(e) for node in each}
+        near = self.near(self.round) | {node for each in self.neighbours(exchanges.stop) for node in each}
         transport.watch(sorted(near))
         transport.begin(self.exchange)
         losses = self.block.train(self.round)
+        if time.monotonic() - started > self.waits.deadline_seconds:
+            self.state_transfer.absence.begin()  # the others have not waited for so long
         waited, missing = 0.0, 0
         for exchange in exchanges:
             seconds, without = self._exchange(exchange, transport)
             waited, missing = waited + seconds, missing + without
         self.round += 1
-        self._shared = self.round, self.tensors()
+        self.state_transfer.offer()
         return {
             "round": self.round,
             "train_loss": losses.item(),
@@ -165,11 +157,12 @@ class Node:
             outgoing = self.endpoint.send(message, exchange)
             own = outgoing.own
             self._weigh(message, exchange)
+            self._note_sizes(own)
             until = began + self.waits.deadline_seconds
             transport.publish(exchange, receivers, outgoing.bytes_for, until)
             came = transport.collect(exchange, senders, until)
         waited = time.monotonic() - began
-        missing = self._take_in(exchange, came, own, senders)
+        missing = self._take_in(exchange, came, own, senders, transport)
         self.waits.add(waited, not missing)
         return waited, missing
 
@@ -181,17 +174,18 @@ class Node:
             raise NodeError(f"the test loss became {loss} in round {self.round}; a smaller learning rate would help")
         return {"test_loss": loss, self.task.metric: score}
 
-    def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int]) -> int:
+    def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int], transport: Transport) -> int:
         """The second half of an exchange; how many messages it had to do without."""
         found: dict[tuple[int, int], Message] = {(self.me, t): own}
         for delivery in came:
             try:
                 if self.delivery.mixing(delivery.round).weight(self.me, delivery.sender) is None:
                     raise WireError(f"Node {delivery.sender} does not send to this one in round {delivery.round}.")
-                found[delivery.sender, delivery.round] = self.endpoint.receive(delivery.frames).message
+                received = self.endpoint.receive(delivery.frames, self._limits)
+                found[delivery.sender, delivery.round] = received.message
             except WireError as error:
                 self.counters.add(bad_frames=1)
-                self.log.rate_limited("bad frame", node=delivery.sender, reason=str(error))
+                self.log.rate_limited("bad frame", neighbour=transport.name_of(delivery.sender), reason=str(error))
         others = [key for key in found if key != (self.me, t)]
         used, dropped = self.delivery.usable(others, t, self.late_rounds * self.experiment.exchanges)
         missing = len(set(senders) - {sender for sender, sent in used if sent == t})
@@ -208,6 +202,13 @@ class Node:
         self.block.receive(t, BlockInbox.of_arrivals([arrivals]))
         return missing
 
+    def _note_sizes(self, own: Message) -> None:
+        """Let a neighbour's numbers be so much larger than this peer's own have ever been, and no more: one message of
+        1e38 would end everybody's training."""
+        model = largest(self.block.models())
+        for name, part in own.items():
+            self._limits[name] = max(self._limits.get(name, FAR), FAR * model, FAR * largest(part.values))
+
     def _weigh(self, message: Message, t: int) -> None:
         names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
         if names:
@@ -219,7 +220,7 @@ class Node:
     # Coming, being away, going.
 
     def wait_for_group(self, transport: Transport, others: list[int], leaving: Callable[[], bool]) -> None:
-        """Wait for the others, so that all begin together; if some have begun, no longer than the rest may take."""
+        """Wait for the others, so that all begin together; if most have begun, no longer than the rest may take."""
         transport.begin(self.exchange)
         transport.watch(others)
         begun = time.monotonic()
@@ -227,51 +228,32 @@ class Node:
         while time.monotonic() < until and not leaving():
             if all(transport.answered(node) for node in others):
                 break
-            if any(transport.is_running(node) for node in others):
-                if any((transport.round_of(node) or 0) > self.exchange + self.experiment.exchanges for node in others):
-                    break
+            most = round_of_most(transport.round_of(node) or 0 for node in others)
+            if most > self.exchange + self.experiment.exchanges:
+                break
+            if 2 * sum(transport.is_running(node) for node in others) > len(others):
                 until = min(until, begun + self.timeouts.dead_seconds)
             else:
                 begun = time.monotonic()
             time.sleep(0.05)
         absent = [node for node in others if not transport.answered(node)]
         self.log("begins", round=self.round, absent=absent)
-        transport.running = True
-
-    def catch_up(self, transport: Transport) -> None:
-        """Take a neighbour's state, and its round, if the others are far ahead: this peer was away."""
-        rounds = self._rounds_of_neighbours(transport)
-        ahead = {node: number for node, number in rounds.items() if number - self.round > self.timeouts.away_rounds}
-        for node in sorted(ahead, key=lambda node: (-ahead[node], node)):
-            if self.reliable:
-                raise NodeError(
-                    f"the others are in round {ahead[node] + 1} and this peer in {self.round + 1}; this algorithm "
-                    "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
-                )
-            frame = transport.pull(node)
-            if frame is not None and self._adopt(frame, node):
-                transport.new_incarnation()
-                return
+        self.state_transfer.absence.begin()
+        transport.started = time.monotonic()
 
     def is_behind(self, transport: Transport) -> bool:
-        return max(self._rounds_of_neighbours(transport).values(), default=0) > self.round
+        return round_of_most(self.rounds_of_neighbours(transport).values()) > self.round
 
-    def _rounds_of_neighbours(self, transport: Transport) -> dict[int, int]:
-        near = {node for each in self.neighbours(self.exchange) for node in each}
+    def near(self, round: int) -> set[int]:
+        """Whom this node sends to or hears from in a round."""
+        first = round * self.experiment.exchanges
+        exchanges = range(first, first + self.experiment.exchanges)
+        return {node for exchange in exchanges for each in self.neighbours(exchange) for node in each}
+
+    def rounds_of_neighbours(self, transport: Transport) -> dict[int, int]:
+        """Those that were there and are gone do not count; those that were never heard have not begun."""
+        near = [node for node in self.near(self.round) if not transport.is_lost(node)]
         return {node: (transport.round_of(node) or 0) // self.experiment.exchanges for node in near}
-
-    def _adopt(self, frame: bytes, node: int) -> bool:
-        try:
-            sender, round, tensors = self.state_transfer.decode(frame)
-            if sender != node or not self.round <= round <= self.experiment.rounds:
-                raise WireError(f"The state is of node {sender} in round {round}.")
-        except WireError as error:
-            self.counters.add(bad_frames=1)
-            self.log("pull failed", node=node, reason=str(error))
-            return False
-        self.log("caught up", node=node, from_round=self.round, to_round=round, bytes=len(frame))
-        self.restore(tensors, round)
-        return True
 
     def drain(self, transport: Transport, leaving: Callable[[], bool]) -> None:
         """Stay until the neighbours are done too: they may still need this one."""
@@ -299,7 +281,7 @@ class Node:
         sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}
         self.round = round
         self.endpoint.restart(self.exchange, sums)
-        self._shared = round, self.tensors()
+        self.state_transfer.offer()
 
     def digest(self) -> str:
         """The sha256 of the model's numbers, as little-endian float32."""
@@ -308,3 +290,8 @@ class Node:
 
 def model_digest(model: Tensor) -> str:
     return hashlib.sha256(model.to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value."""
+    return values.abs().max().item() if values.numel() else 0.0

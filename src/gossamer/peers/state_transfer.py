@@ -1,25 +1,181 @@
-"""A node's state as one frame: what a peer that was away takes from a neighbour.
+"""What a peer that was away takes from its neighbours: when, from whom, and a state as one frame.
 
-Not the model alone, because a model is not enough for every algorithm: push-sum weights, replicas and what they are
-counted from must fit together. All of it travels densely, in the wire format, as parts named by their place in the
-state.
+One listed peer that lies about its round must not be able to hand its state to the others. So nobody's word is enough:
+
+- A peer looks for a state only if it knows by itself that it was away (`Absence`): it was just started, its process
+  stood still, its own training took longer than the others wait, or none of its neighbours could be heard.
+- Most of its neighbours must say that they are far ahead (`round_of_most`).
+- Under an algorithm that bounds what a liar can do, it takes the median of several states (`median_state`).
+
+A state says more than a message: together with the next message it shows what the giver's data alone have changed. So
+it is given only to a neighbour that is far behind, once in a while, and never under privacy.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer import wire
 from gossamer.core import Part, PartSpec
+from gossamer.training.block import NodeError
 from gossamer.wire import WireError
 
-SUMS = "sums."  # before the names of cumulative parts
+if TYPE_CHECKING:
+    from gossamer.peers.rounds import Node
+    from gossamer.peers.transport import Transport
 
 
 class StateTransfer:
-    """Frames of states like this one; its tensors are (1, width)."""
+    """A node's way to give its state away, and to take one."""
+
+    def __init__(self, node: "Node", run_id: int):
+        self._node = node
+        self._codec = StateCodec(node.tensors(), node.experiment.seed, run_id)
+        self._away_rounds = node.timeouts.away_rounds
+        self.absence = Absence(2 * node.timeouts.dead_seconds)
+        self.max_bytes = self._codec.max_bytes
+        self._given: dict[int, int] = {}  # the round of the state that each peer was last given
+        self._encoding = threading.Lock()
+        self.offer()
+
+    # Giving.
+
+    def offer(self) -> None:
+        """Keep the node's state of now for those who ask: transports do so while the next steps are taken."""
+        self._offered = self._node.round, self._node.tensors()
+
+    def frame_for(self, receiver: int, exchange: int | None) -> bytes | None:
+        """The state, for a peer that has said that it is in this exchange; None if it is not to have it, or not now."""
+        round, tensors = self._offered
+        if self._node.experiment.privacy.on or exchange is None:
+            return None
+        its_round = exchange // self._node.experiment.exchanges
+        again = receiver in self._given and round - self._given[receiver] < self._away_rounds
+        near = self._node.near(round) | self._node.near(its_round)
+        if round - its_round <= self._away_rounds or again or receiver not in near:
+            return None
+        if not self._encoding.acquire(blocking=False):
+            return None  # one at a time
+        try:
+            return self._codec.encode(tensors, self._node.me, round)
+        finally:
+            self._encoding.release()
+
+    def gave(self, receiver: int) -> None:
+        """It has got all of it."""
+        self._given[receiver] = self._offered[0]
+
+    # Taking.
+
+    def catch_up(self, transport: "Transport") -> None:
+        """If this peer was away, and most of its neighbours are far ahead, go on in their round, from their state."""
+        if transport.was_away():
+            self.absence.begin()
+        if not self.absence:
+            return
+        node, rounds = self._node, self._node.rounds_of_neighbours(transport)
+        most = round_of_most(rounds.values())
+        if most - node.round > self._away_rounds:
+            if node.reliable:
+                raise NodeError(
+                    f"the others are in round {most + 1} and this peer in {node.round + 1}; this algorithm "
+                    "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
+                )
+            ahead = [n for n, number in rounds.items() if number - node.round > self._away_rounds]
+            if node.experiment.privacy.on:  # nobody gives its state away: go on with the own one
+                self._go_on(node.tensors(), most, [], transport)
+            elif node.experiment.algorithm.robust:
+                self._take_median(sorted(ahead), len(rounds), most, transport)
+            else:
+                self._take_one(sorted(ahead, key=lambda n: (abs(rounds[n] - most), n)), most, transport)
+        self.absence.looked()
+
+    def _take_one(self, ahead: list[int], most: int, transport: "Transport") -> None:
+        for node in ahead:
+            taken = self.pull(node, most, transport)
+            if taken is not None:
+                self._go_on(taken.tensors, taken.round, [node], transport)
+                return
+
+    def _take_median(self, ahead: list[int], of: int, most: int, transport: "Transport") -> None:
+        found = [taken for node in ahead if (taken := self.pull(node, most, transport)) is not None]
+        if 2 * len(found) > of:  # fewer could all be liars; the next round tries again
+            state, round = median_state(self._node.tensors(), found), round_of_most(taken.round for taken in found)
+            self._go_on(state, round, [taken.sender for taken in found], transport)
+
+    def pull(self, node: int, most: int, transport: "Transport") -> "Taken | None":
+        """A neighbour's state; None if it gives none, or one of a round that only few can have reached."""
+        frame = transport.pull(node)
+        if frame is None:
+            return None
+        try:
+            taken = self._codec.decode(frame)
+            latest = min(self._node.experiment.rounds, most + self._away_rounds)
+            if taken.sender != node or not self._node.round <= taken.round <= latest:
+                raise WireError(f"The state is of node {taken.sender} in round {taken.round}.")
+        except WireError as error:
+            self._node.counters.add(bad_frames=1)
+            self._node.log("pull failed", neighbour=transport.name_of(node), reason=str(error))
+            return None
+        return taken
+
+    def _go_on(self, tensors: dict[str, Tensor], round: int, nodes: list[int], transport: "Transport") -> None:
+        names = [transport.name_of(node) for node in nodes]
+        self._node.log("caught up", neighbours=names, from_round=self._node.round, to_round=round)
+        self._node.restore(tensors, round)
+        transport.new_incarnation()
+
+
+class Absence:
+    """Whether this peer has reason to think that it was away: it has for a while after it was, until it can have heard
+    from its neighbours again."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def __bool__(self) -> bool:
+        return self._until is not None
+
+    def begin(self) -> None:
+        self._until = time.monotonic() + self._seconds
+
+    def looked(self) -> None:
+        """It has looked where the others are. It does so once more after the while, however long a round takes."""
+        if self._until is not None and time.monotonic() > self._until:
+            self._until = None
+
+
+def round_of_most(rounds: Iterable[int]) -> int:
+    """The latest round that more than half of these have reached; of two, the earlier one."""
+    ordered = sorted(rounds)
+    return ordered[(len(ordered) - 1) // 2] if ordered else 0
+
+
+class Taken(NamedTuple):
+    sender: int
+    round: int
+    tensors: dict[str, Tensor]
+
+
+def median_state(own: Mapping[str, Tensor], others: Sequence[Taken]) -> dict[str, Tensor]:
+    """The median of every number. An even number of states has none, so the peer's own old one counts then, too. Of two
+    others one may lie, of three one, of four two: every number is still between two honest ones."""
+    states = [*(taken.tensors for taken in others), *([own] if len(others) % 2 == 0 else [])]
+    return {name: torch.stack([state[name] for state in states]).median(0).values for name in own}
+
+
+class StateCodec:
+    """Frames of states like this one, whose tensors are (1, width).
+
+    Not of the model alone, because a model is not enough for every algorithm: push-sum weights, replicas and what they
+    are counted from must fit together. All of it travels densely, in the wire format, as parts named by their place in
+    the state.
+    """
 
     def __init__(self, like: Mapping[str, Tensor], seed: int, run_id: int):
         parts = {name: _spec(tensor) for name, tensor in like.items() if tensor.numel()}
@@ -30,19 +186,13 @@ class StateTransfer:
     def encode(self, tensors: Mapping[str, Tensor], sender: int, round: int) -> bytes:
         return self._codec.encode({name: Part(t) for name, t in tensors.items() if t.numel()}, sender, round)
 
-    def decode(self, frame: bytes) -> "Taken":
+    def decode(self, frame: bytes) -> Taken:
         """WireError if it is no such state."""
         sender, round, message = self._codec.decode(frame)
         if not all(torch.isfinite(part.values).all() for part in message.values()):
             raise WireError("The state's numbers are not all finite.")
         tensors = {name: message[name].values if name in message else empty for name, empty in self._like.items()}
         return Taken(sender, round, tensors)
-
-
-class Taken(NamedTuple):
-    sender: int
-    round: int
-    tensors: dict[str, Tensor]
 
 
 def _spec(tensor: Tensor) -> PartSpec:

@@ -20,7 +20,7 @@ class Arrived(NamedTuple):
 class Transport(Protocol):
     """Carries frames between this peer and its neighbours. All waiting is bounded."""
 
-    running: bool  # told to the others: has this peer begun, or does it wait for them at the start?
+    started: float | None  # when this peer began, by time.monotonic(); None: it waits for the others, who are told so
 
     def begin(self, round: int) -> None:
         """This peer is in this round from now on."""
@@ -43,6 +43,15 @@ class Transport(Protocol):
 
     def is_running(self, node: int) -> bool:
         """Did it say that it has begun?"""
+
+    def is_lost(self, node: int) -> bool:
+        """Was it there, and is not any more?"""
+
+    def was_away(self) -> bool:
+        """Has this peer itself stood still since this was last asked, or been cut off from all that it watches?"""
+
+    def name_of(self, node: int) -> str:
+        """What people call it."""
 
     def watch(self, nodes: Sequence[int]) -> None:
         """Find out whether these nodes are there, from now on."""

@@ -17,6 +17,7 @@ its bytes any number of exchanges later, and after a restart.
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 from typing import NamedTuple
 
 import torch
@@ -146,15 +147,23 @@ class Endpoint:
             raise WireError(f"A delivery of round {exchange} holds frames of rounds {exchanges}.")
         return tuple(frames)
 
-    def receive(self, frames: Sequence[Frame]) -> Received:
-        """The message of checked frames; WireError if their content is not one. What was heard is not added again."""
+    def receive(self, frames: Sequence[Frame], limits: Mapping[str, float] | None = None) -> Received:
+        """The message of checked frames; WireError if their content is not one, or if a number of a part is larger than
+        the part's limit. What was heard is not added again."""
         for frame in frames:
             is_resync = frame.schema == self._resync_codec.schema
             message = (self._resync_codec if is_resync else self._codec).decode_checked(frame)
-            message = self._add_up(frame.sender, frame.round, message, is_resync)
+            message = self._add_up(frame.sender, frame.round, message, is_resync, limits)
         return Received(frame.sender, frame.round, message)
 
-    def _add_up(self, sender: int, exchange: int, message: Message, is_resync: bool = False) -> Message:
+    def _add_up(
+        self,
+        sender: int,
+        exchange: int,
+        message: Message,
+        is_resync: bool = False,
+        limits: Mapping[str, float] | None = None,
+    ) -> Message:
         """The message of a frame, in which cumulative parts become sums; WireError if not all of it is finite."""
         known = self._replicas.get(sender)
         if self._cumulative and (known is None or exchange > known.exchange):
@@ -164,8 +173,8 @@ class Endpoint:
         if known is not None:
             message = message | {name: Part(known.sums[name]) for name in self._cumulative}
         for name, part in message.items():
-            if sender != self.node and not all_finite(part.values):
-                raise WireError(f"The values of part {name} are not all finite.")
+            if sender != self.node:
+                check_values(name, part.values, (limits or {}).get(name, inf))
         if known is not None:
             self._replicas[sender] = known
         return message
@@ -203,6 +212,10 @@ class Outgoing(NamedTuple):
         return self.endpoint.bytes_for(receiver, self)
 
 
-def all_finite(values: Tensor) -> bool:
-    """Are there no infinities, and nothing that is no number? Both survive in the least or the largest."""
-    return bool(torch.isfinite(torch.stack(torch.aminmax(values))).all())
+def check_values(part: str, values: Tensor, limit: float) -> None:
+    """WireError if there are infinities, something that is no number, or a number beyond the limit."""
+    least, most = (extreme.item() for extreme in torch.aminmax(values))  # what is no number survives in both
+    if not (isfinite(least) and isfinite(most)):
+        raise WireError(f"The values of part {part} are not all finite.")
+    if max(-least, most) > limit:
+        raise WireError(f"Part {part} has a value of {max(-least, most):.3g}, and more than {limit:.3g} cannot be.")

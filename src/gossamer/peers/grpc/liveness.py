@@ -74,6 +74,10 @@ class Liveness:
         with self._lock:
             return node in self._known and self._known[node].answered and self._known[node].alive
 
+    def is_lost(self, node: int) -> bool:
+        with self._lock:
+            return node in self._known and self._known[node].answered and not self._known[node].alive
+
     def is_running(self, node: int) -> bool:
         with self._lock:
             return node in self._known and self._known[node].running and self._known[node].alive

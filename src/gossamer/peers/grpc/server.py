@@ -41,7 +41,7 @@ class Server:
         transport: "GrpcTransport",
         most_bytes: int,
         check: Callable[[bytes, int, int], tuple[Frame, ...]],
-        state: Callable[[], bytes | None],
+        state: Callable[[int, int | None], bytes | None],
         bind: str,
     ):
         self._transport = transport
@@ -125,6 +125,8 @@ class Server:
             envelope = Envelope.read(dict(context.invocation_metadata()).get(ENVELOPE_KEY, b""))
         except ValueError as error:
             raise WireError(f"The delivery has no envelope: {error}.") from None
+        if envelope.round >= self._transport.exchanges_in_all:
+            raise WireError(f"A delivery of exchange {envelope.round} is announced, which the run has not.")
         if envelope.num_bytes > self._most_bytes:
             raise WireError(
                 f"A delivery of {envelope.num_bytes} bytes is announced, and at most {self._most_bytes} can be."
@@ -134,11 +136,11 @@ class Server:
     def _beat(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                heartbeat = Heartbeat.read(next(requests, b""))
+                self._transport.take_heartbeat(member.node, Heartbeat.read(next(requests, b"")), 0.0)
             except ValueError as error:
                 self._transport.counters.add(bad_frames=1)
+                self._transport.log.rate_limited("bad heartbeat", neighbour=member.name, reason=str(error))
                 _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            self._transport.take_heartbeat(member.node, heartbeat, 0.0)
             return self._transport.heartbeat_for(member.node).write()
 
     def _pull(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -146,10 +148,11 @@ class Server:
             with self._lock:
                 soon = time.monotonic() - self._pulled.get(member.node, -PULL_SECONDS) < PULL_SECONDS
                 self._pulled[member.node] = time.monotonic()
-            frame = None if soon else self._state()
+            frame = None if soon else self._state(member.node, self._transport.round_of(member.node))
             if frame is None:
-                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again later")
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "not now, or not for this peer")
             yield from pieces(frame)
+            self._transport.on_state(member.node)
             self._transport.counters.add(pulls_out=1, pull_bytes_out=len(frame))
             self._transport.log("gave state", neighbour=member.name, bytes=len(frame))
 

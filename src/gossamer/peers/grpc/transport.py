@@ -22,6 +22,7 @@ from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.logs import Log
 from gossamer.peers.transport import Arrived, Payload
+from gossamer.wire import WireError
 from gossamer.wire.frame import Frame
 
 HEARTBEAT_TIMEOUT_SECONDS = 2.0
@@ -45,7 +46,7 @@ CHANNEL_OPTIONS = [
 
 class GrpcTransport:
     """A peer's end of the network. `check` makes frames of a delivery or raises WireError; `state` gives this peer's
-    own to one that was away; both are called from other threads."""
+    own to one that was away, of which the exchange that it is in is known; both are called from other threads."""
 
     def __init__(
         self,
@@ -59,22 +60,23 @@ class GrpcTransport:
         rounds: int,
         most_bytes: int,
         check: Callable[[bytes, int, int], tuple[Frame, ...]],
-        state: Callable[[], bytes | None],
+        state: Callable[[int, int | None], bytes | None],
         on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
         on_restart: Callable[[int], None] = lambda receiver: None,
+        on_state: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
         exchanges: int = 1,
     ):
         self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
         self.round = 0  # counted in exchanges, as all here
-        self.running = False  # or waiting for the others at the start
+        self.started: float | None = None  # waiting for the others at the start
         self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
         self.mailbox = Mailbox(timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
         self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
         self.credentials = credentials
-        self._on_outcome, self._on_restart = on_outcome, on_restart
-        self._rounds, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
+        self._on_outcome, self._on_restart, self.on_state = on_outcome, on_restart, on_state
+        self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
         self._most_bytes = most_bytes
         self._channels: dict[int, grpc.Channel] = {}
         self._links: dict[int, Link] = {}
@@ -82,6 +84,7 @@ class GrpcTransport:
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._under_way: set[int] = set()
         self._incarnations: dict[int, int] = {}  # the last known of each other peer
+        self._away = False
         self._sent_to: dict[int, int] = {}  # the incarnation of each that the last message was for
         self._lock = threading.RLock()
         self._closing = threading.Event()
@@ -108,8 +111,13 @@ class GrpcTransport:
             self._link(receiver).offer(outgoing, until)
 
     def collect(self, round: int, senders: Sequence[int], until: float) -> list[Arrived]:
+        def idle(sender: int) -> bool:
+            """It waits for others at the start, for longer than this peer would."""
+            waited = time.monotonic() - (self.started or time.monotonic())
+            return waited > self.timeouts.dead_seconds and self.answered(sender) and not self.is_running(sender)
+
         def cannot_arrive(sender: int, of_round: int) -> bool:
-            return sender not in self.group.nodes or self.liveness.cannot_arrive(sender, of_round)
+            return sender not in self.group.nodes or self.liveness.cannot_arrive(sender, of_round) or idle(sender)
 
         came = self.mailbox.take(round, senders, until, cannot_arrive)
         known = [arrived for arrived in came if arrived.incarnation == self.incarnation]
@@ -124,6 +132,13 @@ class GrpcTransport:
 
     def is_running(self, node: int) -> bool:
         return node in self.group.nodes and self.liveness.is_running(node)
+
+    def is_lost(self, node: int) -> bool:
+        return node not in self.group.nodes or self.liveness.is_lost(node)
+
+    def was_away(self) -> bool:
+        away, self._away = self._away, False
+        return away
 
     def watch(self, nodes: Sequence[int]) -> None:
         self._watched = frozenset(nodes) - {self.me.node}
@@ -140,7 +155,7 @@ class GrpcTransport:
                 if len(frame) > self._most_bytes:
                     raise ValueError("too long")
         except (grpc.RpcError, ValueError) as error:
-            self.log("pull failed", neighbour=self._name(node), reason=_reason(error))
+            self.log("pull failed", neighbour=self.name_of(node), reason=_reason(error))
             return None
         self.counters.add(pulls_in=1, pull_bytes_in=len(frame))
         return bytes(frame)
@@ -180,12 +195,15 @@ class GrpcTransport:
         round, link = self.round, self._links.get(node)  # the round first: what it has to send, it has sent by then
         pending = link.oldest if link is not None else None
         settled = round if pending is None else min(round, pending)
-        return Heartbeat(round, settled, self.running, time.time(), self.incarnation)
+        return Heartbeat(round, settled, self.started is not None, time.time(), self.incarnation)
 
     def take_heartbeat(self, node: int, heartbeat: Heartbeat, seconds_on_the_way: float) -> None:
+        """WireError if it says what cannot be."""
+        if heartbeat.round > self.exchanges_in_all:
+            raise WireError(f"A heartbeat says exchange {heartbeat.round}, and the run has {self.exchanges_in_all}.")
         skew = abs(heartbeat.clock - time.time()) - seconds_on_the_way
         if skew > CLOCK_SKEW_SECONDS and self.skews.get(node, 0) <= CLOCK_SKEW_SECONDS:
-            self.log("clocks differ", neighbour=self._name(node), seconds=round(skew), advice="set the clocks: only "
+            self.log("clocks differ", neighbour=self.name_of(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
         self._asked[node] = time.monotonic()  # this peer's own heartbeat went with it
@@ -215,7 +233,7 @@ class GrpcTransport:
                 def done(round: int, num_bytes: int, tries: int, taken: bool) -> None:
                     self._done(node, round, num_bytes, tries, taken)
 
-                self._links[node] = Link(self._name(node), send, done, lambda: self.alive(node))
+                self._links[node] = Link(self.name_of(node), send, done, lambda: self.alive(node))
             return self._links[node]
 
     def _done(self, node: int, round: int, num_bytes: int, tries: int, taken: bool) -> None:
@@ -280,7 +298,7 @@ class GrpcTransport:
     def _after_failure(self, node: int, error: Exception) -> Outcome:
         code = error.code() if isinstance(error, grpc.RpcError) else None
         if code in REFUSALS:
-            self.log("message refused", neighbour=self._name(node), reason=_reason(error))
+            self.log("message refused", neighbour=self.name_of(node), reason=_reason(error))
             return Outcome.REFUSED
         if code is grpc.StatusCode.UNAVAILABLE:
             self.liveness.silent(node, refused=True)
@@ -289,8 +307,12 @@ class GrpcTransport:
     # Who is there.
 
     def _send_heartbeats(self) -> None:
+        ticked = _awake_and_asleep()
         while not self._closing.wait(TICK_SECONDS):
-            now = time.monotonic()
+            now, before, ticked = time.monotonic(), ticked, _awake_and_asleep()
+            stood_still = ticked - before > self.timeouts.dead_seconds
+            if stood_still or (self._watched and not any(self.alive(node) for node in self._watched)):
+                self._away = True
             for node in sorted(self._watched):
                 due = now - self._asked.get(node, 0) >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
                 if due and node in self.group.nodes and node not in self._under_way:
@@ -316,18 +338,23 @@ class GrpcTransport:
 
     def _on_change(self, node: int, alive: bool) -> None:
         self.mailbox.wake()
-        if self.round >= self._rounds:
+        if self.round >= self.exchanges_in_all:
             return  # all are done, and leave
         self.counters.add(**{"neighbours_found" if alive else "neighbours_lost": 1})
         self.log(
             "neighbour found" if alive else "neighbour lost",
-            neighbour=self._name(node),
+            neighbour=self.name_of(node),
             round=self.round // self.exchanges,
         )
 
-    def _name(self, node: int) -> str:
+    def name_of(self, node: int) -> str:
         member = self.group.nodes.get(node)
         return member.name if member else f"node {node}"
+
+
+def _awake_and_asleep() -> float:
+    """Seconds, those included in which the machine was suspended, where the system counts them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _reason(error: Exception) -> str:
