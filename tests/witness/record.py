@@ -1,7 +1,7 @@
 """The witness: what every algorithm of the contract's table computes, as digests, to the last bit.
 
     python tests/witness/record.py            compare this code with simulator.json; --write records it anew
-    python tests/witness/record.py --peers    the same for groups of real peers, with peers.json (half an hour on two cores)
+    python tests/witness/record.py --peers    the same for groups of real peers, with peers.json (half an hour)
 
 A change that is not meant to change results leaves both files as they are; one that is meant to records them anew and
 says why in its commit. Networks give the same bits only with the same torch on the same kind of processor.
