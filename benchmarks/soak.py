@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 from gossamer.experiments.experiment import Evaluation
-from gossamer.experiments.recipes.digits import jwins_digits
+from gossamer.experiments.recipes import jwins_digits
 from gossamer.peers.config import Timeouts
 from gossamer.peers.local.local_group import LocalGroup
 from gossamer.runs.files import read_lines

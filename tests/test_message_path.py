@@ -20,7 +20,7 @@ ASKED = {
     "graphs/mixing_matrix.py", "graphs/topologies.py", "simulator/shared_state.py", "training/optimizer.py",
     "training/privacy.py", "wire/bits.py", "wire/resync.py",
 }  # fmt: skip
-COMPILED = {"wire/huffman.py"}  # called from compiled code, which a profiler does not see
+COMPILED = {"wire/huffman.py", "wire/indices.py"}  # called from compiled code, which a profiler does not see
 
 
 def walks() -> list[list[str]]:

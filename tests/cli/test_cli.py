@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 import gossamer as library
-from gossamer.algorithms.catalogue import PAPERS
+from gossamer.algorithms import PAPERS
 from gossamer.cli import console
 from gossamer.cli import main as cli
 from gossamer.experiments.recipes import RECIPES

@@ -48,7 +48,7 @@ def test_an_experiment_survives_being_written_and_read(experiment: Experiment) -
 
 
 def test_the_commented_example_is_the_recipe_jwins_digits() -> None:
-    text = (Path(gossamer.__file__).parent / "experiments" / "recipes" / "experiment.toml").read_text()
+    text = (Path(gossamer.__file__).parent / "experiments" / "experiment.toml").read_text()
     assert toml.read(tomllib.loads(text)) == RECIPES["jwins-digits"]()
 
 

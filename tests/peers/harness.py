@@ -12,7 +12,7 @@ from proxies import Proxies, Weather
 
 from gossamer.data.partition import Iid
 from gossamer.experiments.experiment import Evaluation, Experiment
-from gossamer.experiments.recipes.digits import jwins_digits
+from gossamer.experiments.recipes import jwins_digits
 from gossamer.graphs.topologies import RandomRegular
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters

@@ -14,8 +14,7 @@ from torch import nn
 import gossamer
 from contract import CASES, QUADRATIC, of
 from gossamer import Evaluation, Experiment, ExperimentError, Supervised
-from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms.catalogue import entry
+from gossamer.algorithms import ALGORITHMS, entry
 from gossamer.graphs.topologies import DirectedRandom, RandomRegular
 from gossamer.simulator.simulation import Simulation
 
@@ -88,7 +87,7 @@ simulate(QUADRATIC, workers=1, scratch={str(tmp_path)!r}, on_round=lambda _: os.
 
 NODES, SIDE = 64, 500
 COPY_BYTES = 4 * NODES * (SIDE * SIDE + SIDE)  # one copy of every node's model
-COPIES = {  # beside what the catalogue says: for what is sent, and for models that are not a part of the state
+COPIES = {  # beside what its entry says: for what is sent, and for models that are not a part of the state
     "dpsgd": 1,
     "choco": 1,
     "jwins": 1.25,

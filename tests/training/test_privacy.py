@@ -20,7 +20,7 @@ from gossamer.core.rng import Streams
 from gossamer.core.state import tensors_of
 from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
-from gossamer.experiments.recipes.digits import dpsgd_digits
+from gossamer.experiments.recipes import dpsgd_digits
 from gossamer.graphs.topologies import Ring
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block

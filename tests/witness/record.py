@@ -1,7 +1,7 @@
 """The witness: what every algorithm of the contract's table computes, as digests, to the last bit.
 
     python tests/witness/record.py            compare this code with simulator.json; --write records it anew
-    python tests/witness/record.py --peers    the same for groups of real peers, with peers.json (some minutes)
+    python tests/witness/record.py --peers    the same for groups of real peers, with peers.json (half an hour)
 
 A change that is not meant to change results leaves both files as they are; one that is meant to records them anew and
 says why in its commit. Networks give the same bits only with the same torch on the same kind of processor.
@@ -135,9 +135,11 @@ def kept(name: str) -> tuple[dict[str, Record], str]:
 def main(arguments: list[str]) -> int:
     if "--peers" in arguments:
         name, found = "peers.json", {}
-        for case in CASES:
-            print(case, file=sys.stderr)
+        recorded, _ = kept(name)
+        for number, case in enumerate(CASES, 1):
             found[case] = by_peers(of(case, rounds=6))
+            verdict = "as recorded" if found[case] == recorded.get(case) else "differs"
+            print(f"{number} of {len(CASES)}, {case}: {verdict}", file=sys.stderr, flush=True)
     else:
         name, found = "simulator.json", {label: simulated(experiment) for label, experiment in experiments()}
     if "--write" in arguments:

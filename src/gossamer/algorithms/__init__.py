@@ -1,27 +1,25 @@
-"""The algorithms, one paper per file. `ALGORITHMS` lists those that an experiment file can name."""
+"""The algorithms, one paper or family per file. `ALGORITHMS` lists those that an experiment file can name."""
 
-from gossamer.algorithms.baselines import AdPsgd, AllReduce, Centralized, Epidemic, LocalOnly
+from typing import NamedTuple
+
+import torch
+
+from gossamer.algorithms.baselines import AdPsgd, AllReduce, Centralized, Epidemic, LocalOnly, RandomSampling
 from gossamer.algorithms.choco import Choco
-from gossamer.algorithms.clipped_gossip import ClippedGossip
-from gossamer.algorithms.composition import Alias, Wrapper
-from gossamer.algorithms.coordinate_median import CoordinateMedian
+from gossamer.algorithms.composition import Alias, Wrapper, expand
 from gossamer.algorithms.d2 import D2
 from gossamer.algorithms.dcd_ecd_psgd import DcdPsgd, EcdPsgd
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
 from gossamer.algorithms.gradient_tracking import GradientTracking
-from gossamer.algorithms.jwins import Jwins
+from gossamer.algorithms.jwins import Jwins, QuantizedJwins
 from gossamer.algorithms.jwins_push import JwinsPush
-from gossamer.algorithms.jwins_quantized import QuantizedJwins
-from gossamer.algorithms.momentum import Momentum
-from gossamer.algorithms.push import QuantSgp, Scsp, Sgp, SparsePush
-from gossamer.algorithms.push_sum import PushSum
-from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
-from gossamer.algorithms.random_sampling import RandomSampling
-from gossamer.algorithms.relative_to_init import RelativeToInit
-from gossamer.algorithms.silk import Silk
+from gossamer.algorithms.momentum import Momentum, QuasiGlobalMomentum
+from gossamer.algorithms.push_sum import PushSum, QuantSgp, Scsp, Sgp, SparsePush
+from gossamer.algorithms.robust import ClippedGossip, CoordinateMedian
+from gossamer.algorithms.silk import RelativeToInit, Silk
 from gossamer.algorithms.skew_scout import SkewScout
-from gossamer.core import Algorithm
+from gossamer.core import Algorithm, PartSpec, State
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "dpsgd": Dpsgd,
@@ -50,6 +48,32 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "silk": Silk,
     "push-sum": PushSum,
     "relative-to-init": RelativeToInit,
+}
+
+PAPERS = {
+    "dpsgd": "Lian et al., NeurIPS 2017",
+    "random-sampling": "Dhasade et al., ICDCS 2023 (baseline)",
+    "jwins": "Dhasade et al., ICDCS 2023",
+    "choco": "Koloskova et al., ICML 2019",
+    "deep-squeeze": "Tang et al., 2019",
+    "d2": "Tang et al., ICML 2018",
+    "sgp": "Assran et al., ICML 2019",
+    "sparse-push": "Aketi et al., 2021",
+    "scsp": "Aketi et al., 2021",
+    "quant-sgp": "Taheri et al., ICML 2020",
+    "dcd-psgd": "Tang et al., NeurIPS 2018",
+    "ecd-psgd": "Tang et al., NeurIPS 2018",
+    "gradient-tracking": "Pu and Nedic, 2018",
+    "skew-scout": "after Hsieh et al., ICML 2020",
+    "clipped-gossip": "He et al., 2022",
+    "coordinate-median": "Yin et al., ICML 2018",
+    "ad-psgd": "Lian et al., ICML 2018",
+    "epidemic": "De Vos et al., NeurIPS 2023",
+    "push-sum": "Kempe et al., FOCS 2003",
+    "jwins-push": "Gossamer",
+    "jwins-quantized": "Gossamer",
+    "silk": "Gossamer",
+    "relative-to-init": "Gossamer",
 }
 
 __all__ = [
@@ -85,3 +109,35 @@ __all__ = [
     "SparsePush",
     "Wrapper",
 ]
+
+
+class Entry(NamedTuple):
+    """What to know of an algorithm before choosing it."""
+
+    paper: str
+    needs: list[str]
+    memory: float | None  # model copies per node; None for what wraps another
+    sends: list[str]
+
+
+def entry(name: str) -> Entry:
+    """What the algorithm of this name, with its defaults, needs and sends."""
+    paper = PAPERS.get(name, "")
+    if issubclass(ALGORITHMS[name], Wrapper):
+        return Entry(paper, ["an inner algorithm"], None, ["what the inner algorithm sends"])
+    algorithm = expand(ALGORITHMS[name]())
+    sends = [f"{part}: {_words(spec)}" for part, spec in algorithm.parts.items()]
+    return Entry(paper, sorted(algorithm.requires), round(_size(algorithm.init(torch.zeros(1, 1024))) / 1024, 2), sends)
+
+
+def _size(state: State) -> int:
+    return sum(value.numel() if isinstance(value, torch.Tensor) else _size(value) for value in state)
+
+
+def _words(spec: PartSpec) -> str:
+    if spec.width == 1:
+        return f"one {spec.values}"
+    if spec.same_indices_as is not None:
+        return f"{spec.values} of the same entries as {spec.same_indices_as}"
+    which = "chosen entries" if spec.sparse else "entries drawn from a shared seed" if spec.seeded else "everything"
+    return f"{which}, {spec.values}"

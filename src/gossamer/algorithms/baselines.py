@@ -1,4 +1,9 @@
-"""What every comparison needs: no sharing, all-reduce, one node with all the data, pairs, and epidemics.
+"""What every comparison needs: no sharing, all-reduce, one node with all the data, random parts, pairs, and epidemics.
+
+Random sampling is the baseline of the JWINS paper: every node shares a random subset of its parameters. Both ends draw
+it from the sender's stream of the round, so no indices travel. What a neighbour did not send counts as one's own:
+
+    x_i <- x_i + sum_j w_ij m_j (x_j - x_i),   m_j in {0, 1}^D the random mask of sender j
 
 AD-PSGD: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018: nodes average with
 one other at a time; here all are paired at random every round. Epidemic learning: De Vos et al., "Epidemic learning:
@@ -14,7 +19,10 @@ import numpy as np
 from torch import Tensor
 
 from gossamer.algorithms.dpsgd import Dpsgd, State
-from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
+from gossamer.compressors import random_entries
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round, partial_average, sparse_part
+from gossamer.core.rng import Streams
+from gossamer.core.settings import check_types
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,36 @@ class AllReduce(Dpsgd):
         if len(mixing.senders) != mixing.nodes**2:
             raise ValueError("all-reduce needs a link between any two nodes; take topology fully-connected")
         return self
+
+
+@dataclass(frozen=True)
+class RandomSampling(Algorithm):
+    """Share a random subset of the parameters; no indices on the wire."""
+
+    budget: float = 0.37  # fraction of the parameters that is sent
+
+    requires = frozenset({"symmetric"})
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not 0 < self.budget <= 1:
+            raise ValueError(f"budget must be over 0 and at most 1, {self.budget} was given")
+
+    @property
+    def parts(self) -> dict[str, PartSpec]:
+        return {"x": PartSpec(seeded=self.mask)}
+
+    def mask(self, rng: Streams, width: int) -> Tensor:
+        return random_entries(rng, self.budget, width)
+
+    def init(self, x0: Tensor) -> State:
+        return State(x0)
+
+    def send(self, state: State, round: Round) -> tuple[Message, State]:
+        return {"x": sparse_part(state.x, self.mask(round.rng, state.x.shape[-1]))}, state
+
+    def receive(self, state: State, inbox: Inbox, round: Round) -> State:
+        return State(partial_average(state.x, inbox, "x"))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,11 @@ share of the total. Each node therefore averages a number u, 1 at the start, in 
 the share. The sums of x and of u over all nodes are conserved by every exchange.
 
     gradient at z_i = x_i / u_i;  x as in the wrapped algorithm;  u_i <- u_i + eta * sum_j (w_ij - 1[i = j]) u_j
+
+The papers' directed algorithms are each the push-sum of an undirected one. SGP: Assran et al. Sparse-Push and SCSP:
+Aketi, Singh, Rabaey, "Sparse-Push: communication- and energy-efficient decentralized distributed learning over directed
+and time-varying graphs with non-IID datasets", 2021, Algorithms 1 and 2. Quant-SGP: Taheri et al., "Quantized
+decentralized stochastic learning over directed graphs", ICML 2020, Algorithm 1, in CHOCO's form.
 """
 
 from dataclasses import dataclass
@@ -16,8 +21,14 @@ import torch
 from torch import Tensor
 
 from gossamer import core
-from gossamer.algorithms.composition import Wrapper, expand
+from gossamer.algorithms import rates
+from gossamer.algorithms.choco import Choco
+from gossamer.algorithms.composition import Alias, Wrapper, expand
+from gossamer.algorithms.deep_squeeze import DeepSqueeze
+from gossamer.algorithms.dpsgd import Dpsgd
+from gossamer.compressors import Compressor, TopK
 from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
+from gossamer.transforms import Identity, Transform
 
 
 class State(NamedTuple):
@@ -66,3 +77,52 @@ class PushSum(Wrapper):
 
     def weights(self, state: State) -> Tensor:
         return state.u
+
+
+@dataclass(frozen=True)
+class Sgp(Alias):
+    """Stochastic gradient push: full sharing on directed graphs."""
+
+    @property
+    def composition(self) -> PushSum:
+        return PushSum(Dpsgd())
+
+
+@dataclass(frozen=True)
+class SparsePush(Alias):
+    """Compressed models with error feedback, on directed and time-varying graphs."""
+
+    compressor: Compressor = TopK(0.01)
+    rate: rates.Rate = "table"  # eta
+    transform: Transform = Identity()
+
+    @property
+    def composition(self) -> PushSum:
+        return PushSum(DeepSqueeze(self.compressor, self.rate, self.transform))
+
+
+@dataclass(frozen=True)
+class Scsp(Alias):
+    """Sparse-Push for most of the run, then some rounds of full sharing without training."""
+
+    compressor: Compressor = TopK(0.01)
+    rate: rates.Rate = "table"  # eta
+    transform: Transform = Identity()
+    full_rounds: int = 40  # k
+
+    @property
+    def composition(self) -> PushSum:
+        return PushSum(DeepSqueeze(self.compressor, self.rate, self.transform, self.full_rounds))
+
+
+@dataclass(frozen=True)
+class QuantSgp(Alias):
+    """CHOCO's compressed differences on directed graphs."""
+
+    compressor: Compressor = TopK(0.1)
+    rate: rates.Rate = "auto"  # gamma
+    transform: Transform = Identity()
+
+    @property
+    def composition(self) -> PushSum:
+        return PushSum(Choco(self.compressor, self.rate, self.transform))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compressors", "transforms", "models"]
-COMMENTED = Path(__file__).parents[1] / "experiments" / "recipes" / "experiment.toml"
+COMMENTED = Path(__file__).parents[1] / "experiments" / "experiment.toml"
 
 
 @click.command("list")
@@ -27,8 +27,7 @@ def list_(kind: str | None, as_json: bool) -> None:
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    from gossamer.algorithms import ALGORITHMS
-    from gossamer.algorithms.catalogue import entry
+    from gossamer.algorithms import ALGORITHMS, entry
     from gossamer.compressors import COMPRESSORS
     from gossamer.data import TASKS
     from gossamer.data.partition import PARTITIONS

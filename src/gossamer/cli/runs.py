@@ -143,7 +143,7 @@ def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, 
     """Full sharing, random sampling and JWINS side by side, on handwritten digits."""
     from gossamer.cli.console import Progress, console, print_result, results_table
     from gossamer.experiments.experiment import named
-    from gossamer.experiments.recipes.digits import dpsgd_digits, jwins_digits, random_sampling_digits
+    from gossamer.experiments.recipes import dpsgd_digits, jwins_digits, random_sampling_digits
     from gossamer.runs.run import write_report
     from gossamer.simulator.simulate import simulate
 

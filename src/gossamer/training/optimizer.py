@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from math import cos, inf, pi
 
-from gossamer.algorithms.momentum import Momentum
-from gossamer.algorithms.quasi_global_momentum import QuasiGlobalMomentum
+from gossamer.algorithms.momentum import Momentum, QuasiGlobalMomentum
 from gossamer.core import Algorithm
 
 

@@ -61,14 +61,10 @@ def plan(marks: Bytes) -> IndexPlan:
     """The shortest coding of a row of zeros and ones."""
     words = pack(marks)
     positions = unpack(words)
-    if positions.size == marks.size:
+    tag, num_bytes, modes = shortest(words, positions, marks.size)
+    if tag == TAG_ALL:
         return EVERYTHING
-    r, gap_bits = plan_gaps(positions)
-    modes, block_bits = plan_blocks(words, positions, marks.size)
-    gap_bytes, block_bytes = len(_varint(positions.size)) + (gap_bits + 7) // 8, (block_bits + 7) // 8
-    if block_bytes < gap_bytes:
-        return IndexPlan(TAG_BLOCKS, block_bytes, positions, (words, modes))
-    return IndexPlan(TAG_GAMMA if r == GAMMA else TAG_RICE + r, gap_bytes, positions)
+    return IndexPlan(tag, num_bytes, positions, (words, modes) if tag == TAG_BLOCKS else None)
 
 
 def write(plan: IndexPlan, width: int, out: Bytes, at: int) -> int:
@@ -329,6 +325,23 @@ def plan_blocks(words: Words, positions: Positions, width: int) -> tuple[Bytes, 
         total += bits
         first += num_ones
     return modes, total
+
+
+@njit(cache=True)
+def shortest(words: Words, positions: Positions, width: int) -> tuple[int, int, Bytes]:
+    """The tag of the shortest coding of a packed row with ones at these positions, its bytes, and its blocks' modes."""
+    if positions.size == width:
+        return TAG_ALL, 0, np.empty(0, np.uint8)
+    r, gap_bits = plan_gaps(positions)
+    modes, block_bits = plan_blocks(words, positions, width)
+    gap_bytes, block_bytes = 1 + ((gap_bits + 7) >> 3), (block_bits + 7) >> 3
+    count = positions.size
+    while count >= 128:  # as in _varint
+        gap_bytes += 1
+        count >>= 7
+    if block_bytes < gap_bytes:
+        return TAG_BLOCKS, block_bytes, modes
+    return TAG_GAMMA if r == GAMMA else TAG_RICE + r, gap_bytes, modes
 
 
 @njit(cache=True)

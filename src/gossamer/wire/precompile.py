@@ -25,14 +25,14 @@ def precompile(counted: bool = False) -> None:
     parts = {
         "x": PartSpec(sparse=True),
         "y": PartSpec(sparse=True, values="float64"),
-        "z": PartSpec(sparse=True, values="int4"),
+        "z": PartSpec(sparse=True, values="int4", bucket=WIDTH),  # whose scales are floats of a plan of their own
     }
     codec = Codec(parts, WIDTH, seed=0)
     keys = philox(0, "precompile").random_raw(WIDTH) * 2.0**-64
     for shares in SHARES:
         sent = torch.from_numpy(keys < np.repeat(shares, WIDTH // len(shares)))[None]
         ones = sparse_part(torch.ones(1, WIDTH), sent)
-        levels = Quantized(ones.values.to(torch.int16), torch.ones(1, 1), 0)
+        levels = Quantized(ones.values.to(torch.int16), torch.ones(1, 1), WIDTH)
         message = {"x": ones, "y": ones._replace(values=ones.values.double()), "z": ones._replace(quantized=levels)}
         codec.num_bytes(message)
         if not counted:

@@ -16,7 +16,7 @@ from torch import Tensor
 from gossamer.core import Part, Quantized
 from gossamer.wire.bits import Bytes, Positions, load64, store64, u64
 from gossamer.wire.frame import WireError
-from gossamer.wire.huffman import BAD_TABLE, Counts, plan_symbols, read_coded, write_coded
+from gossamer.wire.huffman import BAD_TABLE, Counts, code_histogram, plan_symbols, read_coded, write_coded
 
 Numbers = NDArray[Any]
 RAW, CODED = 0, 1  # tags
@@ -168,6 +168,19 @@ def _plan_floats(words: NDArray[np.uint32], num_bits: int) -> tuple[int, Bytes, 
         symbols[i] = (words[i] >> shift) & u64(255)
     num_bytes, counts, lengths = plan_symbols(symbols, False)
     return num_bytes, symbols, counts, lengths
+
+
+@njit(cache=True)
+def num_float_bytes(row: NDArray[np.uint32], positions: Positions, everything: bool, num_bits: int) -> int:
+    """Bytes of the floats of a row at these positions, or of all of them, as FloatCoder plans them."""
+    count, shift = row.size if everything else positions.size, u64(num_bits - 9)
+    each = np.zeros((4, 256), np.int64)  # as in plan_symbols
+    for i in range(count):
+        word = row[i] if everything else row[positions[i]]
+        each[i & 3, (u64(word) >> shift) & u64(255)] += 1
+    _, symbol_bytes = code_histogram(each.sum(0), False)
+    num_bytes: int = min(symbol_bytes + count * (num_bits - 8) // 8, count * num_bits // 8)
+    return num_bytes
 
 
 @njit(cache=True)
