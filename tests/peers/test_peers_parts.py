@@ -121,6 +121,22 @@ def test_a_link_keeps_the_order_tries_again_and_drops_what_waits_too_long() -> N
     link.join(10)
 
 
+def test_a_receiver_that_says_new_incarnation_for_ever_is_not_sent_to_all_the_time() -> None:
+    tries: list[float] = []
+
+    def send(round: int, payload: Callable[[], bytes], until: float) -> Delivered:
+        tries.append(time.monotonic())
+        return Delivered(Outcome.NEW_INCARNATION, 4)
+
+    link = Link("b", send, lambda *what: None, lambda: True)
+    later = time.monotonic() + 1.0
+    link.offer(Outgoing(0, lambda: b"zero", later), later)
+    link.flush(time.monotonic() + 30)
+    assert 2 <= len(tries) <= 10, "at once the first time, and then ever more slowly"
+    link.close()
+    link.join(10)
+
+
 # Who is there.
 
 
@@ -197,6 +213,13 @@ def test_keys_that_others_can_read_or_that_belong_to_another_are_not_used(tmp_pa
         keys.load(tmp_path, "carol")
     with pytest.raises(ExperimentError, match="gossamer keys makes it"):
         keys.load(tmp_path, "dave")
+
+
+def test_a_key_that_does_not_fit_its_certificate_is_told(tmp_path: Path) -> None:
+    keys.make(tmp_path, ["alice", "bob"])
+    (tmp_path / "alice.key").write_bytes((tmp_path / "bob.key").read_bytes())
+    with pytest.raises(ExperimentError, match=r"alice\.key is not the key of .*alice\.pem; copy both"):
+        keys.load(tmp_path, "alice")
 
 
 def test_a_clock_outside_the_certificates_time_is_told_with_both_times(

@@ -59,6 +59,20 @@ def test_deliveries_of_one_message_and_of_many_arrive_whole_and_tell_who_is_ther
         os.close(log)
 
 
+def test_a_clock_that_jumps_to_and_fro_is_logged_once(tmp_path: Path) -> None:
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    alice, bob = transports(tmp_path, 100, log)
+    try:
+        for number in range(50):
+            clock = time.time() + (1000 if number % 2 else 0)
+            alice.take_heartbeat(1, Heartbeat(0, 0, False, clock, 0), 0.0)
+        assert (tmp_path / "log").read_text().count("clocks differ") == 1
+    finally:
+        for transport in (alice, bob):
+            transport.close(time.monotonic())
+        os.close(log)
+
+
 def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:
     envelope = Envelope(7, 10**12, 123456, Heartbeat(8, 7, True, 1.5e9, 99))
     content = envelope.write()

@@ -1,8 +1,14 @@
 """What a peer counts: one table, from which its report, its log and its /metrics page are written."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+MOST_READERS = 16  # of the page, at once
+READER_SECONDS = 5.0  # of silence, after which one must go
 
 MEANINGS = {
     "messages_out": "messages that a neighbour has acknowledged",
@@ -54,7 +60,7 @@ def serve(
     host: str, port: int, counters: Counters, gauges: Callable[[], dict[str, float]]
 ) -> tuple[Callable[[], None], int]:
     """A Prometheus page of the counters, and of what else is to be seen now; what ends it, and its port."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
@@ -65,9 +71,15 @@ def serve(
             for name, amount in gauges().items():
                 yield GaugeMetricFamily(f"gossamer_{name}", name.replace("_", " "), value=amount)
 
+    class Server(_PageServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Page())
-    server, thread = start_http_server(port, host, registry)
+    server = Server((host.strip("[]"), port), _PageHandler)
+    server.set_app(make_wsgi_app(registry))
+    thread = threading.Thread(target=server.serve_forever, daemon=True, name="metrics")
+    thread.start()
 
     def end() -> None:
         server.shutdown()
@@ -75,3 +87,35 @@ def serve(
         thread.join()
 
     return end, server.server_port
+
+
+class _PageServer(ThreadingMixIn, WSGIServer):
+    """Bounded: each reader takes a thread and a descriptor, and the page may be open to strangers."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._free = threading.Semaphore(MOST_READERS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that goes away in the middle is its own affair."""
+
+
+class _PageHandler(WSGIRequestHandler):
+    timeout = READER_SECONDS
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: whoever reads the page would fill the log."""

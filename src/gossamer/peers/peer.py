@@ -23,6 +23,7 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters, serve
 from gossamer.peers.data import prepare
+from gossamer.peers.grpc.connections import raise_descriptor_limit
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log, taken_over_stderr
@@ -92,6 +93,7 @@ def run_peer(
 def run_process(experiment: Experiment, config: PeerConfig, timeouts: Timeouts) -> dict[str, Any]:
     """`run_peer` as all that a process does: what libraries print on standard error goes into the log, too."""
     tune_malloc()
+    raise_descriptor_limit()
     with taken_over_stderr(peer=config.name) as log:
         return run_peer(experiment, config, timeouts, log=log)
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from gossamer.peers.transport import Arrived
 
-RETRY_SECONDS = 0.05
+RETRY_SECONDS = 0.05  # before a message is tried again; twice as long each time
+MOST_RETRY_SECONDS = 1.0
 
 
 class Outcome(Enum):
@@ -19,7 +20,7 @@ class Outcome(Enum):
 
     TAKEN = "taken"
     RETRY = "retry"  # it did not get there; try again
-    NEW_INCARNATION = "new incarnation"  # the receiver was restarted, and needs more; try again at once
+    NEW_INCARNATION = "new incarnation"  # the receiver was restarted, and needs more; the first time, try again at once
     REFUSED = "refused"  # it will not be taken
 
 
@@ -106,7 +107,7 @@ class Link:
                 self._changed.notify_all()
 
     def _bring(self, message: Outgoing) -> None:
-        tries, num_bytes = 0, 0
+        tries, num_bytes, renewals, pause = 0, 0, 0, RETRY_SECONDS
         while not self._closing and self._alive() and time.monotonic() < message.until:
             tries += 1
             outcome, num_bytes = self._send(message.round, message.payload, message.until)
@@ -115,10 +116,12 @@ class Link:
                 return
             if outcome is Outcome.REFUSED:
                 break
-            if outcome is Outcome.NEW_INCARNATION:
-                continue
+            renewals += outcome is Outcome.NEW_INCARNATION
+            if outcome is Outcome.NEW_INCARNATION and renewals == 1:
+                continue  # one that says so for ever is tried no more often than any other
             with self._changed:
-                self._changed.wait_for(lambda: self._closing, RETRY_SECONDS)
+                self._changed.wait_for(lambda: self._closing, pause)
+            pause = min(2 * pause, MOST_RETRY_SECONDS)
         self._done(message.round, num_bytes, tries, False)
 
 

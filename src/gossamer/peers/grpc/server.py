@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 
 from gossamer.experiments.experiment import ExperimentError
+from gossamer.peers.grpc.connections import Connections, most_connections
 from gossamer.peers.grpc.protocol import ENVELOPE_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.queues import Verdict
 from gossamer.peers.identity.group import Member
@@ -26,6 +27,7 @@ MAX_CALLS_PER_PEER = 4  # at once
 PULL_SECONDS = 1.0  # between two states for the same peer
 SERVER_OPTIONS = [
     *OPTIONS,
+    ("grpc.server_handshake_timeout_ms", 5000),  # until the first bytes of HTTP/2
     ("grpc.so_reuseport", 0),
     ("grpc.max_metadata_size", 8192),
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
@@ -60,17 +62,20 @@ class Server:
             "Beat": grpc.stream_unary_rpc_method_handler(self._beat),
             "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
         }
-        num_threads = min(256, 8 + MAX_CALLS_PER_PEER * len(transport.group.members))
+        num_members = len(transport.group.members)
+        num_threads = min(256, 8 + MAX_CALLS_PER_PEER * num_members)
+        options = [*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections(num_members))]
         self._server = grpc.server(
-            ThreadPoolExecutor(num_threads, "calls"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=num_threads
+            ThreadPoolExecutor(num_threads, "calls"), options=options, maximum_concurrent_rpcs=num_threads
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gossamer.Peer", handlers),))
         try:
-            self._server.add_secure_port(bind, tls)
+            port = self._server.add_secure_port(bind, tls)
         except RuntimeError as error:
             raise ExperimentError(
                 f"{bind} cannot be listened on ({_last(error)}); is another peer there? --bind names another address"
             ) from None
+        self._connections = Connections(port, num_members, lambda name: name in self._transport.group.members)
         self._server.start()
 
     def renew(self, credentials: Credentials) -> None:
@@ -86,6 +91,7 @@ class Server:
 
     def close(self) -> None:
         self._server.stop(0.2).wait()
+        self._connections.close()
 
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
@@ -166,6 +172,7 @@ class Server:
         if member is None or member == self._transport.me:
             self._refuse(context, f"{', '.join(names) or 'someone without a name'} is not a peer of this group")
         assert member is not None
+        self._connections.called(context.peer(), member.name)
         with self._lock:
             self._calls[member.node] = self._calls.get(member.node, 0) + 1
         try:
@@ -177,6 +184,7 @@ class Server:
                 self._calls[member.node] -= 1
 
     def _refuse(self, context: grpc.ServicerContext, reason: str) -> NoReturn:
+        self._connections.refused(context.peer())
         self._transport.counters.add(refused=1)
         self._transport.log.rate_limited("refused", caller=context.peer(), reason=reason)
         _abort(context, grpc.StatusCode.PERMISSION_DENIED, reason)

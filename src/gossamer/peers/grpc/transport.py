@@ -29,6 +29,7 @@ HEARTBEAT_TIMEOUT_SECONDS = 2.0
 TICK_SECONDS = 0.1
 POLL_SECONDS = 0.25
 CLOCK_SKEW_SECONDS = 60.0
+CLOCK_TOLD_SECONDS = 3600.0  # a neighbour whose clock differs is told of once in so long
 REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -72,6 +73,7 @@ class GrpcTransport:
         self.started: float | None = None  # waiting for the others at the start
         self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
+        self._clock_told: dict[int, float] = {}  # when it was last logged that a neighbour's clock differs
         self.mailbox = Mailbox(timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
         self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
         self.credentials = credentials
@@ -202,7 +204,11 @@ class GrpcTransport:
         if heartbeat.round > self.exchanges_in_all:
             raise WireError(f"A heartbeat says exchange {heartbeat.round}, and the run has {self.exchanges_in_all}.")
         skew = abs(heartbeat.clock - time.time()) - seconds_on_the_way
-        if skew > CLOCK_SKEW_SECONDS and self.skews.get(node, 0) <= CLOCK_SKEW_SECONDS:
+        if (
+            skew > CLOCK_SKEW_SECONDS
+            and time.monotonic() > self._clock_told.get(node, -CLOCK_TOLD_SECONDS) + CLOCK_TOLD_SECONDS
+        ):
+            self._clock_told[node] = time.monotonic()
             self.log("clocks differ", neighbour=self.name_of(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew

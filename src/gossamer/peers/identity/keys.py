@@ -78,9 +78,13 @@ def load(directory: Path, name: str) -> Credentials:
     try:
         certificate = x509.load_pem_x509_certificate(found.certificate)
         x509.load_pem_x509_certificate(found.authority)
-        load_pem_private_key(found.key, None)
+        key = load_pem_private_key(found.key, None)
     except (ValueError, TypeError) as error:
         raise ExperimentError(f"the keys of {name} in {directory} are damaged ({error}); make new ones") from None
+    if key.public_key() != certificate.public_key():
+        raise ExperimentError(
+            f"{directory / name}.key is not the key of {directory / name}.pem; copy both anew from where they were made"
+        )
     if name_in(certificate) != name:
         raise ExperimentError(f"{directory / name}.pem is the certificate of {name_in(certificate)}, not of {name}")
     now, first, last = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc

@@ -1,0 +1,239 @@
+"""Strangers that hold as many connections as they can: they take nothing that training, saving or privacy needs."""
+
+import os
+import resource
+import signal
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from harness import DIGITS, events, until
+
+from gossamer.graphs.topologies import Ring
+from gossamer.peers.config import Timeouts
+from gossamer.peers.counters import MOST_READERS, Counters, serve
+from gossamer.peers.grpc import connections
+from gossamer.peers.grpc.connections import Connections, most_connections
+from gossamer.peers.identity import keys
+from gossamer.peers.local.local_group import LocalGroup
+from gossamer.training.privacy import Privacy
+
+NUM = 2000  # connections of each kind
+LIMIT = 1024  # descriptors of each peer
+ELSEWHERE = "127.0.0.2"  # where the strangers come from
+EXPERIMENT = replace(
+    DIGITS, nodes=3, rounds=100_000, topology=Ring(), local_steps=1, privacy=Privacy(clip=1.0, noise=0.05)
+)
+TIMEOUTS = Timeouts(deadline_seconds=60, dead_seconds=30)
+
+Open = Callable[[], socket.socket]
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 3 * NUM:
+        pytest.skip(f"the strangers need {3 * NUM} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def held(open_one: Open) -> Iterator[list[int]]:
+    """Hold so many connections; whatever is closed at the other end is opened again."""
+    kept: deque[socket.socket] = deque()
+    opened, ended = [0], threading.Event()
+
+    def hold() -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                kept.append(open_one())
+                opened[0] += 1
+            if len(kept) > NUM:
+                kept.popleft().close()
+
+    threads = [threading.Thread(target=hold, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield opened
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(10)
+        for connection in kept:
+            connection.close()
+
+
+def plain(port: int) -> Open:
+    return lambda: socket.create_connection(("127.0.0.1", port), 5, (ELSEWHERE, 0))
+
+
+def secured(port: int, authority: Path, directory: Path, name: str) -> Open:
+    """With somebody's certificate, and the first bytes of HTTP/2: to gRPC, a connection like any other."""
+    context = ssl.create_default_context(cafile=str(authority / "ca.pem"))
+    context.load_cert_chain(directory / f"{name}.pem", directory / f"{name}.key")
+    context.set_alpn_protocols(["h2"])
+
+    def open_one() -> socket.socket:
+        connection = context.wrap_socket(plain(port)(), server_hostname="peer-0", do_handshake_on_connect=False)
+        try:
+            connection.do_handshake()
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+    return open_one
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def goes_on(peers: LocalGroup) -> None:
+    """Training, checkpoints, metrics and privacy's account of peer-0, from now on."""
+
+    def releases() -> int:
+        return int(msgspec.json.decode((peers.directory_of("peer-0") / "privacy.json").read_bytes())["releases"])
+
+    def saved() -> int:
+        return len(events(peers, "peer-0", "saved"))
+
+    round, noted, checkpoints = peers.last_round("peer-0")["round"], releases(), saved()
+    until(lambda: peers.last_round("peer-0")["round"] >= round + 10)
+    assert peers.last_round("peer-0")["alive"] == 2
+    assert releases() >= noted + 9, "it is noted before its round, and was read after it"
+    until(lambda: saved() > checkpoints)
+    address = events(peers, "peer-0", "metrics")[-1]["address"]
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        assert b"gossamer_round" in answer.read()
+
+
+def comes_back(peers: LocalGroup, name: str) -> None:
+    """A peer that is started again finds a way in past all the strangers."""
+    peers.send(name, signal.SIGKILL)
+    until(lambda: peers.last_round("peer-0")["alive"] == 1)
+    peers.start(name)
+    until(lambda: peers.last_round("peer-0")["alive"] == 2)
+
+
+@pytest.mark.slow
+def test_thousands_of_idle_and_unlisted_connections_hinder_no_one(tmp_path: Path, many_descriptors: None) -> None:
+    options = {"round_seconds": 0.05, "checkpoint_every": 5}
+    with LocalGroup(EXPERIMENT, tmp_path / "up", TIMEOUTS, **options) as peers:
+        peers.start()
+        until(lambda: all(peers.last_round(name).get("round", 0) >= 3 for name in peers.names))
+        for pid in peers.pids.values():
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+        keys.make(peers.keys, ["mallory"])
+        keys.make(tmp_path / "other", ["peer-1"])
+        port, pid = peers.group.member("peer-0").port, peers.pids["peer-0"]
+        before = resident_bytes(pid)
+        most = 0
+        for kind in (
+            plain(port),
+            secured(port, peers.keys, peers.keys, "mallory"),
+            secured(port, peers.keys, tmp_path / "other", "peer-1"),
+        ):
+            with held(kind) as opened:
+                until(lambda opened=opened: opened[0] >= NUM)
+                goes_on(peers)
+                comes_back(peers, "peer-1")
+                most = max(most, len(os.listdir(f"/proc/{pid}/fd")))
+        assert peers.running == peers.names
+        assert most < LIMIT * 3 // 4
+        assert resident_bytes(pid) < before + 100e6
+
+
+@contextmanager
+def accepted(number: int) -> Iterator[tuple[int, list[socket.socket], list[socket.socket]]]:
+    """A port of this process, and both ends of so many connections to it."""
+    with ExitStack() as at_the_end:
+        listening = at_the_end.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port, near, far = listening.getsockname()[1], [], []
+        for _ in range(number):
+            far.append(at_the_end.enter_context(socket.create_connection(("127.0.0.1", port))))
+            near.append(at_the_end.enter_context(listening.accept()[0]))
+        yield port, near, far
+
+
+def is_open(far: socket.socket) -> bool:
+    far.setblocking(False)
+    try:
+        return far.recv(1) != b""
+    except BlockingIOError:
+        return True
+
+
+def peer_of(far: socket.socket) -> str:
+    """As gRPC tells it."""
+    host, port = far.getsockname()
+    return f"ipv4:{host}:{port}"
+
+
+def test_connections_end_that_are_refused_unproven_for_long_or_of_a_peer_struck_from_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "SWEEP_SECONDS", 3600)
+    clock, members = [100.0], {"alice", "bob"}
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with accepted(4) as (port, _, (listed, struck, refused, silent)):
+        kept = Connections(port, 2, lambda name: name in members)
+        kept.called(peer_of(listed), "alice")
+        kept.called(peer_of(struck), "bob")
+        kept.refused(peer_of(refused))
+        assert kept.sweep() == 0, "the refusal is on its way, and the silent one may be slow"
+        clock[0] += connections.REFUSED_SECONDS + 1
+        assert kept.sweep() == 1
+        assert [is_open(far) for far in (listed, struck, refused, silent)] == [True, True, False, True]
+        members.remove("bob")
+        clock[0] += connections.UNPROVEN_SECONDS
+        kept.sweep()
+        assert [is_open(far) for far in (listed, struck, refused, silent)] == [True, False, False, False]
+        monkeypatch.undo()
+        kept.close()
+
+
+def test_no_address_and_no_peer_holds_more_connections_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SWEEP_SECONDS", 3600)
+    with accepted(60) as (port, _, far), accepted(40) as (_, _, elsewhere):
+        kept = Connections(port, 2, lambda name: name == "alice")
+        for each in far[:30]:
+            kept.called(peer_of(each), "alice")
+        kept.sweep()
+        assert sum(map(is_open, far[:30])) == connections.MOST_PER_PEER
+        assert sum(map(is_open, far[30:])) == connections.FEW + 2 * 2
+        assert all(map(is_open, elsewhere)), "they are to another port"
+        kept.close()
+    assert most_connections(10_000) <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+
+
+def test_readers_that_hold_the_page_of_metrics_open_are_few_and_must_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gossamer.peers import counters
+
+    monkeypatch.setattr(counters._PageHandler, "timeout", 0.5)
+    end, port = serve("127.0.0.1", 0, Counters(), lambda: {"round": 7.0})
+    with ExitStack() as at_the_end:
+        at_the_end.callback(end)
+        for _ in range(20 * MOST_READERS):
+            at_the_end.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert len([thread for thread in threading.enumerate() if "process_request" in thread.name]) <= MOST_READERS
+
+        def answers() -> bool:
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+                return b"gossamer_round 7.0" in page.read()
+            return False
+
+        until(answers, 30)
