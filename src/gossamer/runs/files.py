@@ -51,8 +51,8 @@ def read_lines(path: Path) -> list[Row]:
     return rows
 
 
-def damaged(path: Path, reason: object) -> NoReturn:
-    raise ExperimentError(f"{path} is damaged ({reason}); start the run again")
+def damaged(path: Path, reason: object, advice: str = "start the run again") -> NoReturn:
+    raise ExperimentError(f"{path} is damaged ({reason}); {advice}")
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -50,7 +50,7 @@ def load(directory: Path, experiment: Experiment, task: Task) -> Weights | None:
     try:
         state = map_tensors(algorithm.init(task.initial_model(0)[None]), lambda name, _: tensors[name])
     except KeyError as error:
-        files.damaged(directory / checkpoint.NAME, f"{error} is missing")
+        checkpoint.damaged(directory, f"{error} is missing")
     return Weights(algorithm.model(state), tensors.get("buffers"), saved.round, saved.node)
 
 

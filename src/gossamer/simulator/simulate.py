@@ -112,9 +112,8 @@ def _restore(simulation: Simulation, run: Run) -> None:
     if found is None:
         return
     saved, tensors = found
-    path = run.directory / checkpoint.NAME
     if saved.experiment is None:
-        files.damaged(path, "it is not that of a simulation")
+        checkpoint.damaged(run.directory, "it is not that of a simulation")
     if changed := toml.differences(saved.experiment, run.document):
         raise ExperimentError(
             f"{', '.join(changed)} in {run.directory / 'experiment.toml'} changed after the checkpoint was made; "
@@ -122,7 +121,7 @@ def _restore(simulation: Simulation, run: Run) -> None:
         )
     checkpoint.check_tensors(run.directory, tensors, simulation.save())
     if saved.round > run.document["rounds"] or saved.totals.keys() != simulation.totals.keys():
-        files.damaged(path, f"round {saved.round}, totals {saved.totals}")
+        checkpoint.damaged(run.directory, f"round {saved.round}, totals {saved.totals}")
     if saved.round > len(run.metrics):
         files.damaged(run.directory / "metrics.jsonl", f"it ends before round {saved.round}, which was saved")
     simulation.restore(tensors, saved.round, saved.totals)
