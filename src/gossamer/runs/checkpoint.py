@@ -7,6 +7,8 @@ A checksum over notes, names, types, shapes and numbers finds what a disk or a c
 wire's frames, xxh3, ten times quicker than sha256: it is against accidents, and nobody is kept from changing both.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -22,8 +24,8 @@ from gossamer.experiments import toml
 from gossamer.runs import files
 
 NAME = "checkpoint.safetensors"
-_NOTES, _CHECKSUM = "notes", "checksum"  # in the file's metadata
-_OLD_NOTES = "gossamer"  # of versions without a checksum; no flipped bit makes one of these names of another
+_KEY = "checked"  # in the file's metadata, of checksum and notes; one key, because the order of several changes
+_OLD_KEY = "gossamer"  # of notes without a checksum, before there were any; no flipped bit makes it of the other
 
 
 class Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -36,14 +38,15 @@ class Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     node: int | None = None  # of a peer: its own
 
 
-def save(directory: Path, saved: Saved, tensors: Mapping[str, Tensor]) -> None:
+def save(directory: Path, saved: Saved, tensors: Mapping[str, Tensor], private: bool = False) -> None:
     """OSError if it cannot be written; what was saved before stays."""
     path, notes = directory / NAME, msgspec.json.encode(saved).decode()
-    with files.replacing(path) as partial:
+    with files.replacing(path, private) as partial:
         try:
-            save_file(dict(tensors), partial, metadata={_NOTES: notes, _CHECKSUM: _checksum(notes, tensors)})
+            save_file(dict(tensors), partial, metadata={_KEY: f"{_checksum(notes, tensors)} {notes}"})
         except SafetensorError as error:  # a full disk, for one
-            raise OSError(None, str(error), str(path)) from error
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            raise OSError(number and int(number[1]), os.strerror(int(number[1])) if number else str(error)) from error
 
 
 def load(directory: Path) -> tuple[Saved, dict[str, Tensor]] | None:
@@ -55,11 +58,11 @@ def load(directory: Path) -> tuple[Saved, dict[str, Tensor]] | None:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        if _OLD_NOTES in metadata:
-            notes = metadata[_OLD_NOTES]
+        if _OLD_KEY in metadata:
+            notes = metadata[_OLD_KEY]
         else:
-            notes = metadata.get(_NOTES, "")
-            if metadata.get(_CHECKSUM) != _checksum(notes, tensors):
+            checksum, _, notes = metadata.get(_KEY, "").partition(" ")
+            if checksum != _checksum(notes, tensors):
                 damaged(directory, "its checksum is not that of its content")
         return msgspec.json.decode(notes, type=Saved), tensors
     except (SafetensorError, msgspec.MsgspecError) as error:
