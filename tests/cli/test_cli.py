@@ -83,7 +83,7 @@ def test_a_run_prints_one_json_object_the_same_for_the_same_seed_and_any_workers
         "jwins-digits-3",
     ]
     kept = sorted(path.name for path in (tmp_path / "runs" / "jwins-digits").iterdir())
-    assert kept == ["checkpoint.safetensors", "experiment.toml", "metrics.jsonl", "report.html", "result.json"]
+    assert kept == ["checkpoint.safetensors", "experiment.toml", "lock", "metrics.jsonl", "report.html", "result.json"]
 
 
 MISTAKES = {

@@ -34,6 +34,22 @@ def test_there_may_be_none_and_what_is_none_is_refused(tmp_path: Path) -> None:
         checkpoint.load(tmp_path)
 
 
+def test_no_flipped_bit_is_taken_wherever_it_is(tmp_path: Path) -> None:
+    saved = Saved(round=5, totals={"bytes_out": 7}, experiment={"name": 'a "name"'}, run=2**63 + 1, node=3)
+    checkpoint.save(tmp_path, saved, TENSORS | {"buffers": torch.empty(3, 0)})
+    path = tmp_path / checkpoint.NAME
+    whole = path.read_bytes()  # length, header with the checksum, tensors
+    advice = "put a copy of it back, or delete it to begin again with the first round"
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(ExperimentError, match=rf"checkpoint.safetensors is damaged \(.*\); {advice}$"):
+            checkpoint.load(tmp_path)
+    path.write_bytes(whole)
+    assert checkpoint.load(tmp_path) is not None
+
+
 def test_a_state_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.save(tmp_path, Saved(round=5, totals={}), TENSORS)
 

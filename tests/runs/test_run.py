@@ -93,12 +93,18 @@ METRICS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "a round is missing": lambda lines: [lines[0], *lines[2:]],
     "a round twice": lambda lines: [lines[0], *lines],
     "a number": lambda lines: [b"3\n", *lines],
-    "a list": lambda lines: [*lines, b"[]\n"],
-    "no round": lambda lines: [*lines, b"{}\n"],
+    "a list": lambda lines: [b"[]\n", *lines],
+    "no round": lambda lines: [b"{}\n", *lines],
     "round of another type": lambda lines: [b'{"round": true}\n', *lines[1:]],
-    "not JSON": lambda lines: [*lines, b"{\n"],
-    "not text": lambda lines: [*lines, b"\xff\xfe\n"],
+    "not JSON": lambda lines: [*lines[:3], b"{\n", *lines[3:]],
+    "not text": lambda lines: [*lines[:3], b"\xff\xfe\n", *lines[3:]],
     "gone": lambda lines: [],
+}
+AFTER_THE_CHECKPOINT: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "not JSON": lambda lines: [*lines, b"{\n"],
+    "not text": lambda lines: [*lines, bytes(100), b"\xff\xfe\n"],
+    "two rows in a line": lambda lines: [*lines[:4], lines[4][:20], lines[4]],
+    "a round is missing": lambda lines: [*lines[:4], lines[4].replace(b'"round": 5', b'"round": 6')],
 }
 
 
@@ -111,6 +117,15 @@ def test_damaged_metrics_are_refused_in_a_sentence(damage: str, tmp_path: Path) 
     with pytest.raises(ExperimentError, match=r"metrics.jsonl is damaged \(.*\); start the run again$"):
         gossamer.resume(run, workers=1)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", AFTER_THE_CHECKPOINT)
+def test_what_stands_in_metrics_after_the_checkpoint_does_not_matter(damage: str, tmp_path: Path) -> None:
+    run = crashed(tmp_path / "run", 5)
+    metrics = run / "metrics.jsonl"
+    metrics.write_bytes(b"".join(AFTER_THE_CHECKPOINT[damage](metrics.read_bytes().splitlines(keepends=True))))
+    assert as_undisturbed(gossamer.resume(run, workers=1))
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 6
 
 
 CHECKPOINTS: dict[str, Callable[[dict, dict], object]] = {
@@ -137,10 +152,10 @@ def test_a_checkpoint_that_is_not_whole_is_refused_in_a_sentence(damage: str, tm
     path = run / "checkpoint.safetensors"
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
-        saved = json.loads(file.metadata()["gossamer"])
+        saved = json.loads(file.metadata()["checked"].partition(" ")[2])
     CHECKPOINTS[damage](tensors, saved)
-    save_file(tensors, path, metadata={"gossamer": json.dumps(saved)})
-    with pytest.raises(ExperimentError, match=r"checkpoint.safetensors is damaged \(.*\); start the run again$"):
+    save_file(tensors, path, metadata={"gossamer": json.dumps(saved)})  # as before there were checksums
+    with pytest.raises(ExperimentError, match=r"checkpoint.safetensors is damaged \(.*\); put a copy of it back, or "):
         gossamer.resume(run, workers=1)
 
 

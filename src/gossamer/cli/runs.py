@@ -72,11 +72,11 @@ def resume(
 ) -> None:
     """Continue the run in directory RUN from its last checkpoint."""
     from gossamer.cli.console import Progress
-    from gossamer.runs.run import open_run
+    from gossamer.runs.files import read_document
     from gossamer.simulator.simulate import resume as resume_run
 
     look_for_data_in(data)
-    past = open_run(run).document
+    past = read_document(run)
     with Progress({past["name"]: past["rounds"]}) as progress:
         done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]), scratch)
     _show(done, as_json)

@@ -145,7 +145,7 @@ def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment,
     if found is not None:
         saved, tensors = found
         if (saved.run, saved.node) != (run_id, node.me):
-            files.damaged(config.out / checkpoint.NAME, "it is of another run, experiment or node")
+            checkpoint.damaged(config.out, "it is of another run, experiment or node")
         checkpoint.check_tensors(config.out, tensors, node.tensors())
         node.restore(tensors, saved.round)
         node.counters.restore(saved.totals)

@@ -6,6 +6,7 @@
     checkpoint.safetensors   the state after the last round that was saved; `resume` continues from it
     result.json          the summary, once the run is complete
     report.html          tables and charts
+    lock                 held by the process that runs it
 
 Files other than the two .jsonl are written whole under another name and then renamed, so none is ever half there.
 The .jsonl files reach the disk before the checkpoint that counts on them does.
@@ -14,6 +15,7 @@ The .jsonl files reach the disk before the checkpoint that counts on them does.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
@@ -161,7 +163,11 @@ class Run:
 
 def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = None) -> Run:
     """The run in a directory, as far as it got. An experiment with classes of your own must be given again."""
-    directory = Path(directory)
+    return read_run(Path(directory), experiment)
+
+
+def read_run(directory: Path, experiment: Experiment | None, through: float = inf) -> Run:
+    """The run in a directory, as far as it got in the rounds up to `through`."""
     document = files.read_document(directory)
     if experiment is None:
         experiment = files.experiment_of(document)
@@ -169,7 +175,7 @@ def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = 
         raise ExperimentError(
             f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
         )
-    metrics = files.read_lines(directory / "metrics.jsonl")
+    metrics = files.read_lines(directory / "metrics.jsonl", through)
     if [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):
         files.damaged(directory / "metrics.jsonl", "rounds are missing")
     return Run(experiment, metrics, directory, document)

@@ -50,7 +50,7 @@ def load(directory: Path, experiment: Experiment, task: Task) -> Weights | None:
     try:
         state = map_tensors(algorithm.init(task.initial_model(0)[None]), lambda name, _: tensors[name])
     except KeyError as error:
-        files.damaged(directory / checkpoint.NAME, f"{error} is missing")
+        checkpoint.damaged(directory, f"{error} is missing")
     return Weights(algorithm.model(state), tensors.get("buffers"), saved.round, saved.node)
 
 
@@ -77,11 +77,11 @@ def export(directory: Path, node: Node | None, out: Path) -> None:
         raise ExperimentError(f"{out} cannot be written: {error.strerror}; name another file with --out") from error
 
 
-def write(path: Path, name: str, task: Task, weights: Weights, node: Node) -> None:
+def write(path: Path, name: str, task: Task, weights: Weights, node: Node, private: bool = False) -> None:
     """Write one model of the experiment of this name to a file, its tensors named as in its state_dict; if the task has
     no module, there is one tensor, called model."""
     model, buffers = weights.of(node)
     tensors = task.state_dict(model, buffers)
     separate = {key: tensor.detach().clone().contiguous() for key, tensor in tensors.items()}  # some may share memory
     about = {"experiment": name, "round": str(weights.round), "node": str(node), "metric": task.metric}
-    files.replace(path, save(separate, metadata=about))
+    files.replace(path, save(separate, metadata=about), private)

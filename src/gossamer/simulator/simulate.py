@@ -1,17 +1,22 @@
 """Carry an experiment out in the simulator and keep what comes of it in a run's directory; or continue one."""
 
+import errno
 import json
 import os
+import shlex
+import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+
+from torch import Tensor
 
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.runs import checkpoint, files
 from gossamer.runs.checkpoint import Saved
-from gossamer.runs.run import OnRound, Run, open_run, write_report
+from gossamer.runs.run import OnRound, Run, read_run, write_report
 from gossamer.runs.weights import Weights
 from gossamer.simulator.simulation import Simulation, Start
 
@@ -49,17 +54,29 @@ def simulate(
             f"{directory} exists already; name another directory, or continue it with gossamer resume"
         )
     experiment = experiment.with_digests()
-    with Simulation(experiment, workers, _path(scratch), start) as simulation:  # refuses before a directory is made
-        if directory is not None:
-            try:
-                directory.mkdir(parents=True)
-            except OSError as error:
-                raise ExperimentError(
-                    f"{directory} cannot be made: {error.strerror}; name another directory"
-                ) from error
+    with (
+        Simulation(experiment, workers, _path(scratch), start) as simulation,  # refuses before a directory is made
+        nullcontext() if directory is None else _new_directory(directory, experiment),
+    ):
+        return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
+
+
+@contextmanager
+def _new_directory(directory: Path, experiment: Experiment) -> Iterator[None]:
+    """Made, locked, and with the experiment in it, or not there at all."""
+    made = False
+    with ExitStack() as held:
+        try:
+            directory.mkdir(parents=True)
+            made = True
+            held.enter_context(files.locked(directory))
             files.replace(directory / "experiment.toml", toml.dumps(experiment).encode())
             (directory / "metrics.jsonl").touch()
-        return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
+        except OSError as error:
+            if made:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise ExperimentError(f"{directory} cannot be made: {error.strerror}; name another directory") from error
+        yield
 
 
 def resume(
@@ -77,23 +94,46 @@ def resume(
     """
     _check_counts(workers=workers, checkpoint_every=checkpoint_every)
     directory = Path(directory)
-    past = open_run(directory, experiment and experiment.with_digests())
-    if past.experiment is None:
+    experiment = experiment and experiment.with_digests()
+    files.read_document(directory)  # refuses what is no run, before a lock is put there
+    finished = directory / "result.json"
+    with nullcontext() if finished.exists() else files.locked(directory):
+        if finished.exists():
+            return _known(read_run(directory, experiment))
+        found = checkpoint.load(directory)
+        past = _known(read_run(directory, experiment, through=found[0].round if found else 0))
+        toml.refuse_retired(files.read_document(directory))
+        assert past.experiment is not None
+        with Simulation(past.experiment.with_digests(), workers, _path(scratch), start) as simulation:
+            if found is not None:
+                _restore(simulation, past, *found)
+            for name in ("metrics.jsonl", "ledger.jsonl"):  # later rounds are run again
+                if (directory / name).exists():
+                    kept = files.read_lines(directory / name, simulation.round)
+                    with _advice(directory):
+                        files.replace(directory / name, files.lines(kept))
+            return _carry_on(simulation, past, checkpoint_every, on_round)
+
+
+def _known(run: Run) -> Run:
+    if run.experiment is None:
+        assert run.directory is not None
         raise ExperimentError(
-            f"{directory / 'experiment.toml'} names a class of your own; resume it from Python with "
+            f"{run.directory / 'experiment.toml'} names a class of your own; resume it from Python with "
             "gossamer.resume(directory, experiment)"
         )
-    if (directory / "result.json").exists():
-        return past
-    toml.refuse_retired(files.read_document(directory))
-    with Simulation(past.experiment.with_digests(), workers, _path(scratch), start) as simulation:
-        _restore(simulation, past)
-        past.metrics = past.metrics[: simulation.round]  # later rounds are run again
-        for name in ("metrics.jsonl", "ledger.jsonl"):
-            if (directory / name).exists():
-                kept = [line for line in files.read_lines(directory / name) if line["round"] <= simulation.round]
-                files.replace(directory / name, files.lines(kept))
-        return _carry_on(simulation, past, checkpoint_every, on_round)
+    return run
+
+
+@contextmanager
+def _advice(directory: Path) -> Iterator[None]:
+    """Say what to do about a file that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        mend = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+        advice = f"{mend}, then continue with: gossamer resume {shlex.quote(str(directory))}"
+        raise OSError(error.errno, f"{error.strerror}; {advice}", error.filename) from error
 
 
 def _save(simulation: Simulation, run: Run) -> None:
@@ -105,16 +145,11 @@ def _save(simulation: Simulation, run: Run) -> None:
     checkpoint.save(run.directory, saved, simulation.save())
 
 
-def _restore(simulation: Simulation, run: Run) -> None:
-    """Continue from the checkpoint, if there is one; refused if it is not whole, or not this run's."""
+def _restore(simulation: Simulation, run: Run, saved: Saved, tensors: dict[str, Tensor]) -> None:
+    """Continue from this checkpoint; refused if it is not whole, or not this run's."""
     assert run.directory is not None
-    found = checkpoint.load(run.directory)
-    if found is None:
-        return
-    saved, tensors = found
-    path = run.directory / checkpoint.NAME
     if saved.experiment is None:
-        files.damaged(path, "it is not that of a simulation")
+        checkpoint.damaged(run.directory, "it is not that of a simulation")
     if changed := toml.differences(saved.experiment, run.document):
         raise ExperimentError(
             f"{', '.join(changed)} in {run.directory / 'experiment.toml'} changed after the checkpoint was made; "
@@ -122,7 +157,7 @@ def _restore(simulation: Simulation, run: Run) -> None:
         )
     checkpoint.check_tensors(run.directory, tensors, simulation.save())
     if saved.round > run.document["rounds"] or saved.totals.keys() != simulation.totals.keys():
-        files.damaged(path, f"round {saved.round}, totals {saved.totals}")
+        checkpoint.damaged(run.directory, f"round {saved.round}, totals {saved.totals}")
     if saved.round > len(run.metrics):
         files.damaged(run.directory / "metrics.jsonl", f"it ends before round {saved.round}, which was saved")
     simulation.restore(tensors, saved.round, saved.totals)
@@ -135,20 +170,22 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
             metrics = simulation.step()
             run.metrics.append(metrics)
             if directory is not None:
-                files.append(directory / "metrics.jsonl", [metrics])
-                if experiment.wire.ledger:
-                    files.append(directory / "ledger.jsonl", simulation.ledger())
-                if simulation.round % checkpoint_every == 0 or stop_requested():
-                    _save(simulation, run)
+                with _advice(directory):
+                    files.append(directory / "metrics.jsonl", [metrics])
+                    if experiment.wire.ledger:
+                        files.append(directory / "ledger.jsonl", simulation.ledger())
+                    if simulation.round % checkpoint_every == 0 or stop_requested():
+                        _save(simulation, run)
             if on_round is not None:
                 on_round(metrics)
             if stop_requested() and simulation.round < experiment.rounds:
                 raise StopRequest(run)
         run.weights = Weights(simulation.models(), simulation.save().get("buffers"), simulation.round)
         if directory is not None:
-            _save(simulation, run)
-            write_report(directory / "report.html", [run])
-            files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
+            with _advice(directory):
+                _save(simulation, run)
+                write_report(directory / "report.html", [run])
+                files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
     return run
 
 

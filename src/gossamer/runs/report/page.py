@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from gossamer.runs.files import replace
 from gossamer.runs.report.charts import Curve, Groups, charts
 from gossamer.runs.report.text import (
     Text,
@@ -26,13 +27,7 @@ from gossamer.runs.report.text import (
 
 def write(path: str | os.PathLike[str], title: str, curves: list[Curve]) -> None:
     """Write the page; a reader sees the old file or the whole new one."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(html(title, curves), encoding="utf-8")
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace(Path(path), html(title, curves).encode())
 
 
 def html(title: str, curves: list[Curve]) -> str:
