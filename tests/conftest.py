@@ -10,6 +10,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from foreign_user import foreign_user  # noqa: F401
+
 settings.register_profile("same", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))

@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 import pywt
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.core.kernels import njit
 from gossamer.core.settings import check_types
 
 Floats = NDArray[np.float32]

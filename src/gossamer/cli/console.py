@@ -4,6 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import compress
+from math import isnan, nan
 from typing import Any
 
 import click
@@ -98,28 +100,30 @@ def results_table(runs: Sequence[Run]) -> Table:
         groups.setdefault(label, []).append(dict(run.result))
     metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
-    table.add_column("algorithm", overflow="fold")
+    of_peers = all(run.peer is not None for run in runs)
+    table.add_column("peer" if of_peers else "algorithm", overflow="fold")
     again = any("bytes_resync" in run.result for run in runs)
-    for heading in (metric, "range", "values", "metadata", *["resent"] * again, "total", "of full", "s"):
+    kinds = ["values", "metadata", *["resync"] * again, "total"]
+    headings = [metric, "range", "values", "metadata", *["resent"] * again, "total", "of full", "s"]
+    known = [not of_peers or heading in (metric, "total", "s") for heading in headings]  # peers know no more
+    for heading in compress(headings, known):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, results in groups.items():
         numbers = [key for key, value in results[0].items() if isinstance(value, (int, float))]
         mean = {key: sum(r[key] for r in results) / len(results) for key in numbers}
-        least, most = min(r[f"{metric}_min"] for r in results), max(r[f"{metric}_max"] for r in results)
-        table.add_row(
-            name,
+        ends = [fold(r.get(f"{metric}_{end}", nan) for r in results) for fold, end in ((min, "min"), (max, "max"))]
+        cells = [
             _figure(metric, mean[f"{metric}_mean"]),
-            f"{_figure(metric, least)}..{_figure(metric, most)}",
-            *(size(mean[f"bytes_{kind}"]) for kind in ("values", "metadata")),
-            *[size(mean["bytes_resync"]) if "bytes_resync" in mean else "-"] * again,
-            size(mean["bytes_total"]),
-            f"{mean['bytes_share_of_full']:.1%}",
+            "-" if isnan(sum(ends)) else f"{_figure(metric, ends[0])}..{_figure(metric, ends[1])}",
+            *(size(mean[f"bytes_{kind}"]) if f"bytes_{kind}" in mean else "-" for kind in kinds),
+            f"{mean['bytes_share_of_full']:.1%}" if "bytes_share_of_full" in mean else "-",
             f"{mean['seconds']:.1f}",
-        )
+        ]
+        table.add_row(name, *compress(cells, known))
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
     missed = "; resent: to nodes that missed messages" if again else ""
     legend = "range over nodes; metadata: headers and indices; of full: share of full sharing"
-    table.caption = f"{seeds}{legend}{missed}"
+    table.caption = "bytes: sent by the peer" if of_peers else f"{seeds}{legend}{missed}"
     return table
 
 

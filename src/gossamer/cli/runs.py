@@ -93,16 +93,17 @@ def _show(done: "Run", as_json: bool) -> None:
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--out", type=PATH, default=Path("report.html"), show_default=True, help="The page.")
 def report(runs: tuple[Path, ...], out: Path) -> None:
-    """Compare RUNS, directories of runs, on one page."""
+    """Compare RUNS, directories of runs, of peers, or of `gossamer up`, on one page."""
     from gossamer.cli.console import console, print_result, results_table
+    from gossamer.runs.peer_metrics import directories
     from gossamer.runs.run import open_run, write_report
 
     if os.path.exists(out):
         raise Mistake(f"{out} exists already; name another file with --out")
-    found = [open_run(path) for path in runs]
+    found = [open_run(directory) for path in runs for directory in directories(path)]
     for done in found:
         if not any("test_loss" in metrics for metrics in done.metrics):
-            raise Mistake(f"{done.directory} has no evaluated round yet; continue it with gossamer resume")
+            raise Mistake(f"{done.directory} has no evaluated round yet; let it run on, or continue it")
     try:
         write_report(out, found, " and ".join(dict.fromkeys(done.document["name"] for done in found)))
     except OSError as error:

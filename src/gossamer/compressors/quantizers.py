@@ -10,12 +10,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.compressors.base import Compressor, Kind
 from gossamer.core import Part, PartSpec, Quantized, Round, sparse_part
+from gossamer.core.kernels import njit
 from gossamer.core.rng import Streams
 from gossamer.core.settings import check_types
 

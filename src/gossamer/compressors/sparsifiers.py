@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.compressors.base import Compressor
 from gossamer.core import PartSpec, Round
+from gossamer.core.kernels import njit
 from gossamer.core.rng import Streams
 from gossamer.core.settings import check_types
 

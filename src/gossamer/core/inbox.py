@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.core.kernels import njit
 from gossamer.core.message import Message, Part, stack
 
 

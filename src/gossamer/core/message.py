@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.core.kernels import njit
 from gossamer.core.rng import Streams
 
 Marks = NDArray[np.bool_]

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from gossamer.core.kernels import njit
 
 u64: Any = np.uint64
 Words = NDArray[np.uint64]

@@ -6,11 +6,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gossamer.core.kernels import njit
 from gossamer.core.rng import permutation, philox
 from gossamer.data.supervised import Supervised
 from gossamer.models import Architecture

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gossamer.core.kernels import njit
 from gossamer.models.architecture import Architecture, check_at_least
 
 Floats = NDArray[np.float32]

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gossamer import wire
+from gossamer.core.kernels import compilation
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.peers.config import PeerConfig, Timeouts
@@ -32,6 +32,7 @@ from gossamer.peers.rounds import Node
 from gossamer.runs import checkpoint, files, weights
 from gossamer.runs.weights import Weights
 from gossamer.simulator.allocator import tune_malloc
+from gossamer.simulator.precompile import precompile
 from gossamer.training.privacy import secret, seeded
 
 EXPIRY_WARNING_SECONDS = 3 * 86400
@@ -86,6 +87,7 @@ def run_peer(
     """
     torch.set_num_threads(1)
     log, signals = log or Log(peer=config.name), signals or Signals()
+    compilation.tell = lambda text: log("kernels", text=text)
     with signals.handled():
         return _run(experiment.with_digests(), config, timeouts, log, signals)
 
@@ -106,12 +108,13 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         run_id = group.run_id(members, experiment)
         credentials = keys.load(config.certificates, config.name)
         noise = seeded if config.seeded_noise else secret
-        node = Node(prepare(experiment, me.node, config.data), me.node, run_id, timeouts, counters, log, noise)
+        inputs = prepare(experiment, me.node, config.data)
+        node = Node(inputs, me.node, run_id, timeouts, counters, log, noise)
         if experiment.privacy.on and config.seeded_noise:
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
         _resume(node, config, run_id, experiment, log)
         ledger = PrivacyLedger(experiment.privacy, config.out, node.round)
-        wire.precompile()
+        precompile(*inputs)  # before the others wait for it
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
             rounds=experiment.rounds, exchanges=experiment.exchanges, most_bytes=node.most_bytes, check=node.check,

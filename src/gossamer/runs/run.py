@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gossamer.core import Task
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError, section
-from gossamer.runs import checkpoint, files, report, weights
+from gossamer.runs import checkpoint, files, peer_metrics, report, weights
 from gossamer.runs.weights import Node, Weights
 from gossamer.training.privacy import Privacy
 
@@ -83,6 +83,11 @@ class Run:
             self.document = toml.write(self.experiment)
 
     @property
+    def peer(self) -> str | None:
+        """The name of the directory, if it is a peer's."""
+        return self.directory.name if self.directory is not None and peer_metrics.is_of_peer(self.metrics) else None
+
+    @property
     def models(self) -> Tensor | None:
         """(n, D): the model of every node, as far as the run got; None if nothing of it was saved."""
         found = self._weights()
@@ -131,16 +136,21 @@ class Run:
 
     @property
     def result(self) -> Result:
-        """The summary that `gossamer run --json` prints."""
+        """The summary that `gossamer run --json` prints. Of a peer's directory it has what a peer knows."""
+        named = {
+            "name": self.document["name"],
+            **{part: self.document[part]["name"] for part in ("algorithm", "task", "topology", "partition")},
+            "seed": self.document["seed"],
+        }
+        if self.peer is not None:
+            return cast(Result, {**named, "peer": self.peer, **peer_metrics.result(self.metrics)})
         last = self.metrics[-1]
         evaluated = next(m for m in reversed(self.metrics) if "test_loss" in m)
         kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
         left_out = ("round", "parts", "seconds")
         result = {
-            "name": self.document["name"],
-            **{part: self.document[part]["name"] for part in ("algorithm", "task", "topology", "partition")},
-            "seed": self.document["seed"],
+            **named,
             "nodes": self.document["nodes"],
             "rounds": last["round"],
             "strategy": self.metrics[0]["strategy"],
@@ -162,7 +172,10 @@ class Run:
 
 
 def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = None) -> Run:
-    """The run in a directory, as far as it got. An experiment with classes of your own must be given again."""
+    """The run in a directory, or a peer's part of one, as far as it got.
+
+    An experiment with classes of your own must be given again.
+    """
     return read_run(Path(directory), experiment)
 
 
@@ -176,7 +189,9 @@ def read_run(directory: Path, experiment: Experiment | None, through: float = in
             f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
         )
     metrics = files.read_lines(directory / "metrics.jsonl", through)
-    if [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):
+    if peer_metrics.is_of_peer(metrics):
+        metrics = peer_metrics.as_of_run(directory / "metrics.jsonl", metrics)
+    elif [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):
         files.damaged(directory / "metrics.jsonl", "rounds are missing")
     return Run(experiment, metrics, directory, document)
 
@@ -197,8 +212,17 @@ def write_report(path: str | os.PathLike[str], runs: Run | Sequence[Run], title:
 def labels(runs: Sequence[Run]) -> list[str]:
     """What to call each run: its algorithm if that tells the experiments apart, else its name, else what differs.
 
-    Runs that differ in nothing but the seed have the same label.
+    Runs that differ in nothing but the seed have the same label. A peer is called by its name.
     """
+    of_runs = _labels(runs)
+    several = len(set(of_runs)) > 1
+    return [
+        label if run.peer is None else f"{label}, {run.peer}" if several else run.peer
+        for label, run in zip(of_runs, runs, strict=True)
+    ]
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
     documents = [run.document | {"seed": 0} for run in runs]
     algorithms = [document["algorithm"]["name"] for document in documents]
     names = [document["name"] for document in documents]

@@ -1,45 +1,48 @@
-"""Load what workers would otherwise load each, once and before they fork: kernels, compiled or from numba's cache."""
+"""Compile kernels, or load them from their cache, before worker processes fork and before time is measured.
+
+Those of a model are compiled when its task is loaded, which tries it out, and by its trainer.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gossamer import wire
-from gossamer.algorithms.composition import Wrapper
-from gossamer.compressors import largest
-from gossamer.compressors.quantizers import LARGEST, quantize
-from gossamer.core import Algorithm, Part, partial_average, sparse_part, where
+from gossamer.core import Samples, Task
 from gossamer.core.inbox import BlockInbox
+from gossamer.core.kernels import compilation
 from gossamer.experiments.experiment import Experiment
 from gossamer.simulator.block_runner import edges_of
-from gossamer.transforms import Transform
+from gossamer.training.block import Block
+from gossamer.training.trainer import Trainer
 
 
-def precompile(experiment: Experiment) -> None:
-    """The kernels that a round of the experiment needs, and few others."""
-    _average(experiment)
-    if any(spec.values.startswith("int") for spec in experiment.algorithm.parts.values()):
-        quantize(torch.ones(1, 2), None, bucket=0, norm=LARGEST, top=1, rng=None)
-    _transform(experiment.algorithm)
-    wire.precompile(counted=experiment.wire.mode == "count")
+def precompile(experiment: Experiment, task: Task, samples: Samples, counted: bool = False) -> None:
+    """The kernels that a round of a prepared experiment needs; `counted`: its messages never become bytes."""
+    wire.precompile(counted)
+    with suppress(Exception):  # the round itself will tell what is wrong, and where
+        _rehearse(replace(experiment, local_steps=1), task, samples)
+    compilation.done()
 
 
-def _average(experiment: Experiment) -> None:
-    """Carry a small message along the links of the first node."""
-    x = torch.ones(1, 2)
-    part = sparse_part(x, largest(x, torch.full((1, 1), 0.5)))
-    assert part.sent is not None
-    where(part.sent, x, x)
+class _NoTraining(Trainer):
+    """Gradients of zero: the task's own were tried out when it was loaded."""
+
+    def gradient(
+        self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return torch.zeros(len(models)), torch.zeros_like(models)
+
+
+def _rehearse(experiment: Experiment, task: Task, samples: Samples) -> None:
+    """A round of the first node, whose results are forgotten. Its neighbours send what it sends."""
+    block = Block(experiment, _NoTraining(task), [0], [samples], task.initial_model(experiment.seed)[None])
+    block.train(0)
+    message = block.send(0)
     edges = edges_of(experiment.delivery, 0, slice(0, 1))
-    edges = edges._replace(positions=np.zeros_like(edges.positions))  # whoever sends
-    partial_average(x, BlockInbox({"x": part}, edges, [0]), "x")
-    if any(spec.values == "float64" for spec in experiment.algorithm.parts.values()):
-        BlockInbox({"x": Part(x.double())}, edges, [0]).sum("x")
-
-
-def _transform(algorithm: Algorithm) -> None:
-    """There and back with a small model."""
-    while isinstance(algorithm, Wrapper):
-        algorithm = algorithm.inner
-    transform = getattr(algorithm, "transform", None)
-    if isinstance(transform, Transform):
-        transform.inverse(transform.forward(torch.zeros(1, 4096)))
+    edges = edges._replace(positions=np.zeros_like(edges.positions))
+    block.receive(0, BlockInbox(message, edges, [0]))

@@ -123,7 +123,7 @@ def _block_runners(prepared: PreparedExperiment, blocks: Sequence[Sequence[range
         memory = Memory(file, is_new=False)
         num_shards = len(prepared.evaluation_shards)
         shared = SharedState.of(prepared.experiment, prepared.task, num_shards, memory, memory)
-    precompile(prepared.experiment)
+    precompile(prepared.experiment, prepared.task, prepared.shards[0], prepared.experiment.wire.mode == "count")
     return BlockRunners(prepared, WorkPlan(blocks, num_shards), shared)
 
 

@@ -99,6 +99,8 @@ class StackedFactorization:
 
     def __init__(self, module: Factorization):
         self._sizes = module.users.num_embeddings, module.items.num_embeddings
+        model = torch.zeros(1, sum(parameter.numel() for parameter in module.parameters()))
+        self.gradient(model, torch.zeros(1, 1, 2, dtype=torch.int64), torch.zeros(1, 1))  # compiles before forks
 
     def gradient(self, models: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         gradients = torch.zeros_like(models)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from gossamer.core import Samples
+from gossamer.core.kernels import njit
 from gossamer.core.rng import Words, fill_words, key_of, u64
 
 Integers = NDArray[np.int64]

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from gossamer.core.kernels import njit
 
 PADDING = 16
 GAMMA = -1  # in place of the parameter of Rice's code

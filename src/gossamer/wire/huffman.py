@@ -16,9 +16,9 @@ often, are also tried with each count replaced by an average over its neighbours
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from gossamer.core.kernels import njit
 from gossamer.wire.bits import GAMMA, Bytes, get_gap, i64, leading_zeros, peek, put, put_gap, u64
 
 MAX_LENGTH = 12

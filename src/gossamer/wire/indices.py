@@ -12,9 +12,9 @@ the block before (mode 0 before the first), or 0, and four bits give the mode.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from gossamer.core.kernels import njit
 from gossamer.wire.bits import (
     GAMMA,
     Bytes,

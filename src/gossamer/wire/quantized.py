@@ -7,11 +7,11 @@ numbers of one or two bits are coded close to their entropy.
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
+from gossamer.core.kernels import njit
 from gossamer.wire.bits import Bytes, Positions, i64
 from gossamer.wire.frame import WireError
 from gossamer.wire.huffman import plan_symbols, write_coded

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Part, Quantized
+from gossamer.core.kernels import njit
 from gossamer.wire.bits import Bytes, Positions, load64, store64, u64
 from gossamer.wire.frame import WireError
 from gossamer.wire.huffman import BAD_TABLE, Counts, code_histogram, plan_symbols, read_coded, write_coded

@@ -7,8 +7,9 @@ A sample's numbers depend on the sample alone, whatever else is in its minibatch
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from gossamer.core.kernels import njit
 
 Array = NDArray[Any]  # float32; float64 to check gradients by
 Offsets = NDArray[np.int32]  # where in its 2x2 pixels the largest value stood, counted from the first; -1: ReLU gave 0

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from gossamer.core.kernels import njit
 
 Rows = NDArray[np.float32]
 Levels = NDArray[np.uint8]

@@ -44,12 +44,12 @@ class Order(msgspec.Struct):
 def main(path: str) -> None:
     """Fork the peers of an experiment file."""
     import gossamer.peers.peer  # noqa: F401 - what every peer needs, and what takes long
-    from gossamer import wire
     from gossamer.experiments import toml
+    from gossamer.peers.data import prepare
+    from gossamer.simulator.precompile import precompile
 
-    wire.precompile()
     experiment = toml.read(toml.load(Path(path)))
-    experiment.load_task()  # imports what the task needs
+    precompile(*prepare(experiment, 0, None))  # imports what the task needs, and loads kernels
     children: set[int] = set()
     pending = b""
     _tell(ready=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from gossamer import wire
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.peers.config import PeerConfig, Timeouts
@@ -24,6 +23,7 @@ from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.forkserver import Order
 from gossamer.runs import files
+from gossamer.simulator.precompile import precompile
 
 PORTS = range(10_000, 32_000)  # below those that systems give to outgoing connections
 
@@ -41,8 +41,8 @@ class LocalGroup:
     ):
         """`options` are further fields of `PeerConfig`, the same for all peers. `seen` says at which address a peer
         finds another, if not at its own: behind a proxy, for one."""
-        prepare(experiment, 0, None)  # refuses what cannot run before a directory is made
-        wire.precompile()  # compiles once, and not in every process
+        prepared = prepare(experiment, 0, None)  # refuses what cannot run before a directory is made
+        precompile(*prepared)  # compiles once, and not in every process
         if os.path.exists(directory):
             raise ExperimentError(f"{directory} exists already; name another directory")
         self.experiment, self.directory = experiment, directory.absolute()

@@ -78,7 +78,14 @@ def charts(groups: Groups, metric: str) -> str:
         Chart("Bytes over time", "sent by a node in a round, mean over nodes", "round", "total", size),
     ]
     runs = {label: [numbers(curve) for curve in curves] for label, curves in groups.items()}
+    if are_peers(groups):  # none sees the others' models
+        return "\n".join(draw(chart._replace(note="of each peer"), runs) for chart in lines if chart.y != "divergence")
     return "\n".join([*(draw(chart, runs) for chart in lines), bars(runs)])
+
+
+def are_peers(groups: Groups) -> bool:
+    """Is every curve a peer's?"""
+    return bool(groups) and all("peer" in curve.result for curves in groups.values() for curve in curves)
 
 
 def numbers(curve: Curve) -> Run:

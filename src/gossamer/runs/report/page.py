@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Iterator
 from importlib.resources import files
+from itertools import compress
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from gossamer.runs.files import replace
-from gossamer.runs.report.charts import Curve, Groups, charts
+from gossamer.runs.report.charts import Curve, Groups, are_peers, charts
 from gossamer.runs.report.text import (
     Text,
     colour,
@@ -104,25 +105,32 @@ def results(groups: Groups, metric: str) -> str:
     runs = [curve for curves in groups.values() for curve in curves]
     several, mean_model = len(runs) > len(groups), any(f"{metric}_of_mean_model" in run.result for run in runs)
     again = any("bytes_resync" in run.result for run in runs)
+    of_peers = are_peers(groups)
+    named = "peer" if of_peers else "algorithm"
+    counted = "are those that the peer sent" if of_peers else "count every copy on every edge, over all nodes"
     measured = ["mean", "min – max over nodes", *["of the mean model"] * mean_model]
     sent = ["values", "metadata", *["resent"] * again, "total", "of full sharing"]
     heads = [*["seeds"] * several, *measured, *sent, "time"]
+    known = [not of_peers or head in ("mean", "total", "time") for head in heads]  # peers know no more
     rows = ""
     for index, (label, curves) in enumerate(groups.items()):
         figures = [*[str(len(curves))] * several, *cells(curves, metric, mean_model, again)]
         rows += f'<tr><th scope="row"><span class="swatch {colour(index)}"></span>{safe(label)}</th>'
         rows += "".join(
-            f"<td{' class=main' * (head == 'mean')}>{value}</td>" for head, value in zip(heads, figures, strict=True)
+            f"<td{' class=main' * (head == 'mean')}>{value}</td>"
+            for head, value in compress(zip(heads, figures, strict=True), known)
         )
         rows += "</tr>\n"
+    spans = [1, 1] if of_peers else [len(measured), len(sent)]
+    titles = "".join(f'<th scope="col">{head}</th>' for head in (named, *compress(heads, known)))
     seeds = " With several seeds: mean ± standard deviation over seeds; the range is over all their nodes."
     return f"""<div class="scroll"><table class="results">
-<thead><tr><td></td>{"<td></td>" * several}<th colspan="{len(measured)}" scope="colgroup">{words([metric])}</th>\
-<th colspan="{len(sent)}" scope="colgroup">bytes sent</th><td></td></tr>
-<tr><th scope="col">algorithm</th>{"".join(f'<th scope="col">{head}</th>' for head in heads)}</tr></thead>
+<thead><tr><td></td>{"<td></td>" * several}<th colspan="{spans[0]}" scope="colgroup">{words([metric])}</th>\
+<th colspan="{spans[1]}" scope="colgroup">bytes sent</th><td></td></tr>
+<tr>{titles}</tr></thead>
 <tbody>
 {rows}</tbody></table></div>
-<p class="note">After the last round.{tested(runs)} Bytes count every copy on every edge, over all nodes.\
+<p class="note">After the last round.{tested(runs)} Bytes {counted}.\
 {seeds * several}</p>"""
 
 
