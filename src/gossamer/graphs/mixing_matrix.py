@@ -116,7 +116,7 @@ class MixingMatrix:
             from scipy.sparse.linalg import svds
 
             away = eye_array(self.nodes, format="csr") - self._sparse()
-            return float(svds(away, k=1, return_singular_vectors=False)[0])
+            return float(svds(away, k=1, v0=self._start(), return_singular_vectors=False)[0])
         return float(np.linalg.norm(np.eye(self.nodes) - self.dense(), 2))
 
     def smallest_eigenvalue(self) -> float:
@@ -125,7 +125,7 @@ class MixingMatrix:
         if self.nodes > MANY:
             from scipy.sparse.linalg import eigsh
 
-            return float(eigsh(self._sparse(), k=1, which="SA", return_eigenvectors=False)[0])
+            return float(eigsh(self._sparse(), k=1, which="SA", v0=self._start(), return_eigenvectors=False)[0])
         return float(np.linalg.eigvalsh(self.dense())[0])
 
     def spectral_gap(self) -> float:
@@ -157,7 +157,7 @@ class MixingMatrix:
             return float(np.sqrt(eigsh(squared, **options)[0]))
         return float(np.abs(eigs(once, maxiter=200, **options)[0]))
 
-    def _start(self) -> NDArray[np.float64]:
+    def _start(self) -> NDArray[np.floating[Any]]:
         """Where iterations start: at the same vector in every process, so that all find the same to the last bit."""
         return philox(0, "spectral gap").random_raw(self.nodes) * 2.0**-64 - 0.5
 
