@@ -102,12 +102,9 @@ class SparsePush(Alias):
 
 
 @dataclass(frozen=True)
-class Scsp(Alias):
+class Scsp(SparsePush):
     """Sparse-Push for most of the run, then some rounds of full sharing without training."""
 
-    compressor: Compressor = TopK(0.01)
-    rate: rates.Rate = "table"  # eta
-    transform: Transform = Identity()
     full_rounds: int = 40  # k
 
     @property

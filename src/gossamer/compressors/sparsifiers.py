@@ -136,17 +136,8 @@ class TopK(Compressor):
 
 
 @dataclass(frozen=True)
-class LayerwiseTopK(Compressor):
+class LayerwiseTopK(TopK):
     """The entries with the largest |x| of each of the model's tensors, so that no layer is forgotten."""
-
-    fraction: float  # kept of each tensor; at least one entry is
-
-    kind = "contraction"
-    spec = PartSpec(sparse=True)
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        _check_fraction(self.fraction)
 
     def choose(self, x: Tensor, round: Round) -> Tensor:
         sizes = [size for size in round.layer_sizes if size]

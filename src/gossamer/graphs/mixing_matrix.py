@@ -1,19 +1,22 @@
-"""The weights with which the nodes mix in one round: the matrix W of the papers, kept sparse."""
+"""The weights with which the nodes mix in one round: the matrix W of the papers, kept sparse.
 
+The spectra of many nodes are found without a dense matrix, by SciPy, which is imported only then: it takes 20 MB and a
+quarter of a second, and few runs need it.
+"""
+
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gossamer.core.rng import philox
 from gossamer.graphs.generators import Links, connected, pairs
 
-if TYPE_CHECKING:
-    from gossamer.graphs.spectrum import Spectrum
-
 MANY = 500  # nodes: above, spectra are found by iteration
-TOLERANCE = 1e-12  # of what counts as symmetric and as summing to 1
+TOLERANCE = 1e-12  # of what counts as symmetric, as normal and as summing to 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,34 +112,60 @@ class MixingMatrix:
     def norm_of_identity_minus_w(self) -> float:
         """The spectral norm of I - W: how far an exchange can move the nodes' models, against their distances."""
         if self.nodes > MANY:
-            return self._many().norm_of_identity_minus_w()
+            from scipy.sparse import eye_array
+            from scipy.sparse.linalg import svds
+
+            away = eye_array(self.nodes, format="csr") - self._sparse()
+            return float(svds(away, k=1, v0=self._start(), return_singular_vectors=False)[0])
         return float(np.linalg.norm(np.eye(self.nodes) - self.dense(), 2))
 
     def smallest_eigenvalue(self) -> float:
         """Of symmetric weights."""
         assert self.symmetric
         if self.nodes > MANY:
-            return self._many().smallest_eigenvalue()
+            from scipy.sparse.linalg import eigsh
+
+            return float(eigsh(self._sparse(), k=1, which="SA", v0=self._start(), return_eigenvectors=False)[0])
         return float(np.linalg.eigvalsh(self.dense())[0])
 
     def spectral_gap(self) -> float:
         """1 - the second largest magnitude of an eigenvalue: how fast gossip forgets where it started."""
         assert self.row_stochastic or self.column_stochastic
         if self.nodes > MANY:
-            magnitude = self._many().second_magnitude(self.symmetric)
-            if magnitude is not None:
-                return 1 - magnitude
+            from scipy.sparse.linalg import ArpackError
+
+            with suppress(ArpackError):  # it did not converge; the dense solver is slow but certain
+                return 1 - self._second_magnitude()
         # Subtracting 1/n everywhere sends the eigenvalue 1 of a stochastic matrix to 0 and leaves the others.
         deflated = self.dense() - 1 / self.nodes
         values = np.linalg.eigvalsh(deflated) if self.symmetric else np.linalg.eigvals(deflated)
         return float(1 - np.abs(values).max())
 
-    def _many(self) -> "Spectrum":
-        from gossamer.graphs.spectrum import (
-            Spectrum,  # SciPy takes 20 MB and a quarter of a second, and few runs need it
-        )
+    def _second_magnitude(self) -> float:
+        """The second largest magnitude of an eigenvalue of stochastic weights, by iteration."""
+        from scipy.sparse.linalg import LinearOperator, eigs, eigsh
 
-        return Spectrum(self.weights, self.senders, self.indptr)
+        n, matrix = self.nodes, self._sparse()
+        options = {"k": 1, "ncv": 100, "v0": self._start(), "return_eigenvectors": False}
+        once = LinearOperator((n, n), lambda x: matrix @ x - x.mean(), dtype=np.float64)  # deflated as above
+        if self.symmetric:
+            return float(np.abs(eigsh(once, **options)[0]))
+        if abs(matrix @ matrix.T - matrix.T @ matrix).max() <= TOLERANCE:
+            # Normal, as a directed ring's, whose eigenvalues are too alike in magnitude to be told apart by iteration;
+            # those of W'W are the magnitudes squared.
+            squared = LinearOperator((n, n), lambda x: matrix.T @ (matrix @ x) - x.mean(), dtype=np.float64)
+            return float(np.sqrt(eigsh(squared, **options)[0]))
+        return float(np.abs(eigs(once, maxiter=200, **options)[0]))
+
+    def _start(self) -> NDArray[np.floating[Any]]:
+        """Where iterations start: at the same vector in every process, so that all find the same to the last bit."""
+        return philox(0, "spectral gap").random_raw(self.nodes) * 2.0**-64 - 0.5
+
+    def _sparse(self) -> Any:
+        """A matrix of SciPy."""
+        from scipy.sparse import csr_array
+
+        return csr_array((self.weights, self.senders, self.indptr), shape=(self.nodes, self.nodes))
 
 
 def _entries(edges: Links, n: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -15,13 +15,12 @@ samples of a minibatch meet, and only in training.
 """
 
 from gossamer.models.architecture import Architecture
-from gossamer.models.distilbert import DistilBert
 from gossamer.models.leaf import CelebaCnn, FemnistCnn, StackedLstm
 from gossamer.models.lenet import GnLeNet
 from gossamer.models.matrix_factorization import MatrixFactorization
 from gossamer.models.mlp import LogisticRegression, Mlp
 from gossamer.models.resnet import ResNet18, ResNet20, ResNet54, ResNet110
-from gossamer.models.transformer import Transformer
+from gossamer.models.transformer import DistilBert, Transformer
 from gossamer.models.vgg import Vgg11
 
 MODELS: dict[str, type[Architecture]] = {
