@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     )
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
     from gossamer.runs.run import Result, Run, open_run, write_report
-    from gossamer.simulator.simulate import StopRequest, resume, simulate
+    from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
     from gossamer.peers.config import PeerConfig, Timeouts
     from gossamer.peers.peer import run_peer
     from gossamer import algorithms
@@ -100,7 +100,7 @@ _NAMES = {  # by the module that has them
     "core": "Algorithm Inbox Message Part PartSpec Quantized Round Streams Task partial_average sparse_part where",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
     "runs.run": "Result Run open_run write_report",
-    "simulator.simulate": "StopRequest resume simulate",
+    "simulator.simulate": "StopRequest resume settle simulate",
     "peers.config": "PeerConfig Timeouts",
     "peers.peer": "run_peer",
 }
@@ -122,7 +122,7 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams",
     "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform",
     "Transformer", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compressors", "core", "models",
-    "open_run", "partial_average", "partitions", "recipes", "resume", "run_peer", "simulate", "sparse_part", "tasks",
+    "open_run", "partial_average", "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks",
     "to_int8", "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 

@@ -9,7 +9,8 @@ ICML 2019, Algorithm 2. T is a transform (the identity in the paper),
 xh_j is the sum of all q_j, and every neighbour keeps it: q is a cumulative part. The paper's memory-efficient form
 keeps the weighted sum of the replicas instead, which is right only as long as the weights are the same and nothing is
 lost. The replicas xh start at 0 as in the paper. `RelativeToInit` makes them start at the common initial model, which
-saves the rounds in which the whole model would have to be sent.
+saves the rounds in which the whole model would have to be sent. Rounds that settle are plain averaging, if the
+compressor only chooses entries: all of the difference is sent, and the rate is 1.
 """
 
 from dataclasses import dataclass, replace
@@ -67,4 +68,4 @@ class Choco(Algorithm):
 
     def averaging_rate(self, round: Round) -> float:
         assert not isinstance(self.rate, str), "the rate is set by prepare"
-        return self.rate
+        return 1.0 if self.compressor.is_exact(round) else self.rate

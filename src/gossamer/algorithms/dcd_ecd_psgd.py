@@ -18,6 +18,7 @@ Estimates enter only through s_i = sum_j w_ij xt_j, which follows the same recur
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from gossamer.compressors import Compressor, Qsgd, Quantize
@@ -29,6 +30,11 @@ class State(NamedTuple):
     x: Tensor  # model (B, D)
     average: Tensor  # s, of the neighbours' models as they are known, weighted, own included (B, D)
     step: Tensor  # lr * gradient of this round (B, D)
+
+
+def step_of(state: State, round: Round) -> Tensor:
+    """The step that this round takes: none if it settles."""
+    return torch.zeros_like(state.step) if round.settling else state.step
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class DcdPsgd(Algorithm):
         return state._replace(step=round.learning_rate * gradient)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
-        q = self.compressor(state.average - state.step - state.x, round)
+        q = self.compressor(state.average - step_of(state, round) - state.x, round)
         return {"q": q}, state._replace(x=state.x + q.values)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
@@ -83,7 +89,7 @@ class EcdPsgd(Algorithm):
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         t = round.number + 1
-        x = state.average - state.step
+        x = state.average - step_of(state, round)
         z = self.compressor((1 - t / 2) * state.x + t / 2 * x, round)
         return {"z": z}, state._replace(x=x)
 

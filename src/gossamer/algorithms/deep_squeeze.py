@@ -5,8 +5,9 @@ Tang et al., "DeepSqueeze: decentralization meets error-compensated compression"
     v_i = x_i + d_i,  send C[v_i],  d_i = v_i - C[v_i]
     x_i <- x_i + eta * sum_j (w_ij - 1[i = j]) C[v_j]
 
-x_i being the model after the local steps. T, a transform, is the identity in the paper. With `full_rounds` the last so
-many rounds of the run share everything, average plainly and take no gradient steps: the second phase of SCSP.
+x_i being the model after the local steps. T, a transform, is the identity in the paper. Rounds that settle share
+everything and average plainly, if the compressor only chooses entries: the second phase of SCSP. With `full_rounds`
+there are so many of them at least.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from gossamer.algorithms import rates
 from gossamer.compressors import Compressor, TopK
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round, sparse_part
+from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
 from gossamer.core.settings import check_types
 from gossamer.transforms import Identity, Transform
 
@@ -34,7 +35,7 @@ class DeepSqueeze(Algorithm):
     compressor: Compressor = TopK(0.1)
     rate: rates.Rate = "table"  # eta
     transform: Transform = Identity()
-    full_rounds: int = 0  # at the end of the run, of plain averaging
+    full_rounds: int = 0  # at the end of the run, of plain averaging without training
 
     requires = frozenset({"symmetric"})
     averages = True
@@ -63,15 +64,10 @@ class DeepSqueeze(Algorithm):
     def init(self, x0: Tensor) -> State:
         return State(x0, torch.zeros_like(x0))
 
-    def local_step(self, state: State, gradient: Tensor, round: Round) -> State:
-        if self.at_the_end(round):
-            return state
-        return state._replace(x=state.x - round.learning_rate * gradient)
-
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         x = self.transform.forward(state.x)
-        if self.at_the_end(round):
-            return {"v": sparse_part(x, torch.ones_like(x, dtype=torch.bool))}, state
+        if self.compressor.is_exact(round):
+            return {"v": self.compressor(x, round)}, state
         v = x + state.error
         compressed = self.compressor(v, round)
         return {"v": compressed}, state._replace(error=v - compressed.values)
@@ -82,7 +78,4 @@ class DeepSqueeze(Algorithm):
 
     def averaging_rate(self, round: Round) -> float:
         assert not isinstance(self.rate, str), "the rate is set by prepare"
-        return 1.0 if self.at_the_end(round) else self.rate
-
-    def at_the_end(self, round: Round) -> bool:
-        return round.number >= round.total - self.full_rounds
+        return 1.0 if self.compressor.is_exact(round) else self.rate

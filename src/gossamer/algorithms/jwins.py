@@ -87,7 +87,12 @@ class Jwins(Algorithm):
         return State(x0, coefficients, coefficients)
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
-        return self.share(state, self.cutoff(state.x.shape[-1]).draw(round.rng))
+        return self.share(state, self.fraction(round, state.x.shape[-1]))
+
+    def fraction(self, round: Round, num_parameters: int) -> Tensor:
+        """(B, 1): how much of the coefficients each node sends; all of them in rounds that settle."""
+        drawn = self.cutoff(num_parameters).draw(round.rng)
+        return torch.ones_like(drawn) if round.settling else drawn
 
     def share(self, state: State, fraction: Tensor) -> tuple[Message, State]:
         """Share this fraction, (B, 1), of the coefficients."""

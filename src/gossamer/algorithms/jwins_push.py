@@ -88,7 +88,7 @@ class JwinsPush(Algorithm):
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         z = state.mass / state.weight
-        sent = largest(z - state.reference, self._jwins.cutoff(z.shape[-1]).draw(round.rng))
+        sent = largest(z - state.reference, self._jwins.fraction(round, z.shape[-1]))
         whole = ((state.weight - _KEPT) / _GRAIN + 0.01).floor()  # 0.01: a multiple stays one in spite of rounding
         grains = where(sent, whole.clamp(0, _MOST))
         weight = grains * _GRAIN

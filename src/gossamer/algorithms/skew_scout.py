@@ -79,7 +79,8 @@ class SkewScout(Algorithm):
         return state._replace(inner=self._jwins.local_step(state.inner, gradient, round))
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
-        fraction = torch.ones_like(state.fraction) if self._is_trial(round) else state.fraction
+        everything = self._is_trial(round) or round.settling
+        fraction = torch.ones_like(state.fraction) if everything else state.fraction
         message, inner = self._jwins.share(state.inner, fraction)
         return message, State(inner, state.fraction, inner.x)
 
@@ -92,4 +93,4 @@ class SkewScout(Algorithm):
         return State(inner, fraction.clamp(self.least, self.most), state.own)
 
     def _is_trial(self, round: Round) -> bool:
-        return round.number % self.every == self.every - 1
+        return round.number % self.every == self.every - 1 and not round.settling

@@ -104,7 +104,9 @@ def results_table(runs: Sequence[Run]) -> Table:
     table.add_column("peer" if of_peers else "algorithm", overflow="fold")
     again = any("bytes_resync" in run.result for run in runs)
     kinds = ["values", "metadata", *["resync"] * again, "total"]
-    headings = [metric, "range", "values", "metadata", *["resent"] * again, "total", "of full", "s"]
+    settled = any(f"{metric}_mean_before_settle" in run.result for run in runs)
+    measured = [*["before"] * settled, metric, "range"]
+    headings = [*measured, "values", "metadata", *["resent"] * again, "total", "of full", "s"]
     known = [not of_peers or heading in (metric, "total", "s") for heading in headings]  # peers know no more
     for heading in compress(headings, known):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -112,7 +114,9 @@ def results_table(runs: Sequence[Run]) -> Table:
         numbers = [key for key, value in results[0].items() if isinstance(value, (int, float))]
         mean = {key: sum(r[key] for r in results) / len(results) for key in numbers}
         ends = [fold(r.get(f"{metric}_{end}", nan) for r in results) for fold, end in ((min, "min"), (max, "max"))]
+        before = mean.get(f"{metric}_mean_before_settle")
         cells = [
+            *["-" if before is None else _figure(metric, before)] * settled,
             _figure(metric, mean[f"{metric}_mean"]),
             "-" if isnan(sum(ends)) else f"{_figure(metric, ends[0])}..{_figure(metric, ends[1])}",
             *(size(mean[f"bytes_{kind}"]) if f"bytes_{kind}" in mean else "-" for kind in kinds),
@@ -122,6 +126,7 @@ def results_table(runs: Sequence[Run]) -> Table:
         table.add_row(name, *compress(cells, known))
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
     missed = "; resent: to nodes that missed messages" if again else ""
+    missed += f"; before: {metric} before the models settled" if settled else ""
     legend = "range over nodes; metadata: headers and indices; of full: share of full sharing"
     table.caption = "bytes: sent by the peer" if of_peers else f"{seeds}{legend}{missed}"
     return table

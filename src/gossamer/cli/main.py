@@ -20,7 +20,7 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.resume, runs.report, runs.export, runs.demo),
+    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
     *(experiments.list_, experiments.init, data.data, cost.cost),
     *(peers.keys, peers.peer, peers.up),
 ):

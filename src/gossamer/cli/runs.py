@@ -1,4 +1,4 @@
-"""The commands of runs in the simulator: run, resume, report, export, demo."""
+"""The commands of runs in the simulator: run, resume, settle, report, export, demo."""
 
 import json
 import os
@@ -79,6 +79,27 @@ def resume(
     past = read_document(run)
     with Progress({past["name"]: past["rounds"]}) as progress:
         done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]), scratch)
+    _show(done, as_json)
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Without training.")
+@click.option("--out", type=PATH, help="A new directory; by default RUN-settled.")
+@data_option
+@workers_option
+@json_option
+def settle(run: Path, rounds: int, out: Path | None, data: str | None, workers: int | None, as_json: bool) -> None:
+    """Let the models of the complete run in directory RUN settle: exchange without training."""
+    from gossamer.cli.console import Progress
+    from gossamer.runs.files import read_document
+    from gossamer.simulator.simulate import settle as settle_run
+
+    look_for_data_in(data)
+    past = read_document(run)
+    out = out or unused(run.with_name(f"{run.resolve().name}-settled"))
+    with Progress({past["name"]: past["rounds"] + rounds}) as progress:
+        done = settle_run(run, out, rounds, None, workers, progress.of(past["name"]))
     _show(done, as_json)
 
 

@@ -29,6 +29,7 @@ class Round(NamedTuple):
     layer_sizes: tuple[int, ...] = ()  # parameters of each of the model's tensors, in their order in the flat vector
     exchange: int = 0  # which exchange of the round this is,
     exchanges: int = 1  # of so many
+    settling: bool = False  # is this one of the last rounds, without local steps? Precision is worth its bytes then
 
 
 class Algorithm:
@@ -58,7 +59,7 @@ class Algorithm:
 
     @property
     def final_rounds(self) -> int:
-        """So many rounds at the end of the run average without training. Late messages are not allowed then."""
+        """At least so many rounds at the end of the run settle, that is, exchange without training."""
         return 0
 
     @property

@@ -90,6 +90,7 @@ class Experiment:
     rounds: int = 100
     local_steps: int = 3  # SGD steps of a node per round, tau
     exchanges: int = 1  # per round, each over a mixing matrix of its own
+    settle: int = 0  # so many of the rounds, the last ones, exchange without training
     batch_size: int = 16
     task: TaskSource = field(default_factory=Digits)
     partition: Partition = field(default_factory=Iid)
@@ -112,6 +113,16 @@ class Experiment:
         _check(0 <= self.seed < 2**63, "seed", "at least 0 and under 2^63", self.seed)
         for name in ("nodes", "rounds", "local_steps", "exchanges", "batch_size"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        _check(self.settle >= 0, "settle", "at least 0", self.settle)
+
+    @property
+    def training_rounds(self) -> int:
+        """Rounds with local steps; in those that follow, models settle."""
+        return self.rounds - max(self.settle, self.algorithm.final_rounds)
+
+    def evaluates_after(self, round: int) -> bool:
+        """Is there a test after so many rounds? There is one before models settle, too."""
+        return self.evaluation.due(round, self.rounds) or round == self.training_rounds
 
     def with_digests(self) -> "Experiment":
         """The same with what is read from files noted; to be kept with a run's results."""

@@ -87,15 +87,17 @@ def _check_rounds(experiment: "Experiment") -> None:
             f"faults: {name} needs every message to arrive, because what it carries is not sent again; "
             "leave the faults out, or take an algorithm such as dpsgd, jwins or sparse-push"
         )
-    if algorithm.final_rounds >= experiment.rounds:
+    settling = experiment.rounds - experiment.training_rounds
+    if experiment.training_rounds <= 0:
+        what = "full_rounds" if algorithm.final_rounds > experiment.settle else "settle"
         raise ExperimentError(
-            f"rounds: {experiment.rounds} was given, and the last {algorithm.final_rounds} of {name} do not train, "
-            "so that none would; take more rounds, or fewer full_rounds"
+            f"rounds: {experiment.rounds} was given, and the last {settling} only settle, so that none would train; "
+            f"take more rounds, or a smaller {what}"
         )
-    if algorithm.final_rounds and experiment.faults.late:
+    if settling and algorithm.on_missing == "lose_mass" and experiment.faults.late:
         raise ExperimentError(
-            f"faults.late: {name} changes its averaging rate near the end, and messages that are on their way then "
-            "would not conserve mass; leave late out, or take sparse-push"
+            f"faults.late: {name} changes its averaging rate when it settles, and messages that are on their way then "
+            "would not conserve mass; leave late out, or do not settle"
         )
     with section("faults"):
         experiment.faults.check(experiment.nodes)

@@ -80,7 +80,9 @@ class Node:
         self.most_bytes = max(self.endpoint.max_bytes, self.state_transfer.max_bytes)
         algorithm = self.experiment.algorithm
         self.reliable = "reliable" in algorithm.requires
-        self.late_rounds = 0 if self.reliable or algorithm.final_rounds else timeouts.late_rounds
+        settles = self.experiment.training_rounds < self.experiment.rounds
+        late_would_lose_mass = settles and algorithm.on_missing == "lose_mass"  # its rate is another when it settles
+        self.late_rounds = 0 if self.reliable or late_would_lose_mass else timeouts.late_rounds
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
@@ -110,6 +112,11 @@ class Node:
         """The first exchange of the next round. On the network, all is counted in exchanges."""
         return self.round * self.experiment.exchanges
 
+    @property
+    def trains(self) -> bool:
+        """Has the next round local steps?"""
+        return self.round < self.experiment.training_rounds
+
     def neighbours(self, exchange: int) -> tuple[list[int], list[int]]:
         """To whom this node sends in an exchange, and from whom it hears."""
         if not self.experiment.algorithm.parts:
@@ -118,7 +125,7 @@ class Node:
 
     def step(self, transport: Transport) -> dict[str, Any]:
         """Run the next round; its metrics."""
-        started = time.monotonic()
+        started, trains = time.monotonic(), self.trains
         exchanges = range(self.exchange, self.exchange + self.experiment.exchanges)
         near = self.near(self.round) | {node for each in self.neighbours(exchanges.stop) for node in each}
         transport.watch(sorted(near))
@@ -134,7 +141,7 @@ class Node:
         self.state_transfer.offer()
         return {
             "round": self.round,
-            "train_loss": losses.item(),
+            **({"train_loss": losses.item()} if trains else {}),
             "waited_seconds": round(waited, 4),
             "missing": missing,
             "alive": sum(transport.alive(node) for node in near),
@@ -167,7 +174,7 @@ class Node:
         return waited, missing
 
     def evaluation(self) -> dict[str, float]:
-        if not self.experiment.evaluation.due(self.round, self.experiment.rounds):
+        if not self.experiment.evaluates_after(self.round):
             return {}
         loss, score = self.task.evaluate(self.block.models()[0], self._test_samples, self.block.buffers[0])
         if not (isfinite(loss) and isfinite(score)):

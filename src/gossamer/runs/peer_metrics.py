@@ -50,7 +50,7 @@ def result(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "nodes": 1,
         "rounds": rows[-1]["round"],
-        "train_loss": rows[-1]["train_loss"],
+        "train_loss": next(row["train_loss"] for row in reversed(rows) if "train_loss" in row),
         "test_loss": evaluated["test_loss"],
         "metric": metric,
         f"{metric}_mean": evaluated[metric],

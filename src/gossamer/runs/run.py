@@ -56,6 +56,7 @@ class Result(TypedDict):
     accuracy_min: NotRequired[float]
     accuracy_max: NotRequired[float]
     accuracy_of_mean_model: NotRequired[float]
+    accuracy_mean_before_settle: NotRequired[float]  # if the last rounds settled
     divergence: float  # mean distance of the nodes' models from their mean
     tested_nodes: int
     tested_samples: int  # of the test_samples
@@ -146,6 +147,8 @@ class Run:
             return cast(Result, {**named, "peer": self.peer, **peer_metrics.result(self.metrics)})
         last = self.metrics[-1]
         evaluated = next(m for m in reversed(self.metrics) if "test_loss" in m)
+        trained = next(m for m in reversed(self.metrics) if "train_loss" in m)
+        metric = next(k.removesuffix("_mean") for k in evaluated if k.endswith("_mean"))
         kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
         left_out = ("round", "parts", "seconds")
@@ -154,8 +157,10 @@ class Run:
             "nodes": self.document["nodes"],
             "rounds": last["round"],
             "strategy": self.metrics[0]["strategy"],
+            "train_loss": evaluated.get("train_loss", trained["train_loss"]),
             **{k: v for k, v in evaluated.items() if k not in left_out and not k.startswith("bytes_")},
-            "metric": next(k.removesuffix("_mean") for k in evaluated if k.endswith("_mean")),
+            "metric": metric,
+            **({f"{metric}_mean_before_settle": trained[f"{metric}_mean"]} if trained is not last else {}),
             "bytes_total": sum(total.values()),
             "bytes_values": total["values"],
             "bytes_metadata": total["header"] + total["indices"],
@@ -165,7 +170,7 @@ class Run:
                 f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics)
                 for name in self.document["wire"]["compare"]
             },
-            **Privacy(**self.document.get("privacy", {})).spent(last["round"]),
+            **Privacy(**self.document.get("privacy", {})).spent(trained["round"]),
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
         return cast(Result, result)

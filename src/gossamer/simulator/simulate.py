@@ -1,4 +1,5 @@
-"""Carry an experiment out in the simulator and keep what comes of it in a run's directory; or continue one."""
+"""Carry an experiment out in the simulator and keep what comes of it in a run's directory; continue one, or let it
+settle."""
 
 import errno
 import json
@@ -8,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -113,6 +115,39 @@ def resume(
                     with _advice(directory):
                         files.replace(directory / name, files.lines(kept))
             return _carry_on(simulation, past, checkpoint_every, on_round)
+
+
+def settle(
+    directory: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    rounds: int = 8,
+    experiment: Experiment | None = None,
+    workers: int | None = None,
+    on_round: OnRound | None = None,
+) -> Run:
+    """Let the models of a complete run settle: so many more rounds, without training, kept in a new directory.
+
+    An experiment with classes of your own must be given again; else it is read from the directory.
+    """
+    _check_counts(workers=workers, rounds=rounds)
+    directory, out = Path(directory), Path(out)
+    past = _known(read_run(directory, experiment and experiment.with_digests()))
+    found = checkpoint.load(directory)
+    if found is None or not (directory / "result.json").exists():
+        raise ExperimentError(f"{directory} is not complete; continue it with gossamer resume, and let it settle then")
+    if os.path.exists(out):
+        raise ExperimentError(f"{out} exists already; name another directory")
+    assert past.experiment is not None
+    total = past.experiment.rounds + rounds
+    longer = replace(past.experiment, rounds=total, settle=total - past.experiment.training_rounds).with_digests()
+    with Simulation(longer, workers) as simulation, _new_directory(out, longer):
+        saved, tensors = found
+        checkpoint.check_tensors(directory, tensors, simulation.save())
+        simulation.restore(tensors, saved.round, saved.totals)
+        for name in ("metrics.jsonl", "ledger.jsonl"):
+            if (directory / name).exists():
+                files.replace(out / name, (directory / name).read_bytes())
+        return _carry_on(simulation, Run(longer, past.metrics, out), rounds, on_round)
 
 
 def _known(run: Run) -> Run:

@@ -120,13 +120,15 @@ class Simulation:
             self.totals["mass_lost"] += self._mass.lost(exchange)
         self.totals["sent"] += sum(self._bytes.by_kind.values())
         self.totals["full"] += self._bytes.full
-        metrics: dict[str, Any] = {"round": self.round + 1, "train_loss": self._train_loss()}
+        metrics: dict[str, Any] = {"round": self.round + 1}
+        if self.round < self.experiment.training_rounds:
+            metrics["train_loss"] = self._train_loss()
         if self.round == 0:
             metrics["strategy"] = self._prepared.trainer.name
         metrics |= self._bytes.metrics() | {f"bytes_{kind}": self.totals[kind] for kind in ("sent", "full")}
         metrics |= self._mass.metrics(exchange, self.totals["mass_lost"])
         self.round += 1
-        if self.experiment.evaluation.due(self.round, self.experiment.rounds):
+        if self.experiment.evaluates_after(self.round):
             divergence = self._compare()
             self._workers.run("evaluate", self.round - 1)
             metrics |= {"divergence": divergence, **self._evaluation(divergence)}

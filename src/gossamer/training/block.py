@@ -27,6 +27,8 @@ class Settings(Protocol):
     @property
     def rounds(self) -> int: ...
     @property
+    def training_rounds(self) -> int: ...
+    @property
     def local_steps(self) -> int: ...
     @property
     def exchanges(self) -> int: ...
@@ -68,10 +70,12 @@ class Block:
         self._batches = Minibatches(shards, settings.batch_size, settings.seed, nodes)
 
     def train(self, round: int, up: Tensor | None = None) -> Tensor:
-        """Take the local steps of a round; the mean loss of each node over them, (B,).
+        """Take the local steps of a round; the mean loss of each node over them, (B,). Rounds that settle have none.
 
         `up`, (B, 1) bool, tells which nodes take part; the state of the others stays as it is.
         """
+        if round >= self.settings.training_rounds:
+            return torch.zeros(len(self.nodes))
         before, buffers = self.state, self.buffers.clone()
         losses = self._take_steps(self._round(round * self.settings.exchanges), up)
         self._hold(before, up)
@@ -177,6 +181,7 @@ class Block:
             layer_sizes=tuple(self.trainer.task.layer_sizes),
             exchange=index,
             exchanges=settings.exchanges,
+            settling=number >= settings.training_rounds,
         )
         return now if settings.privacy.on else now._replace(loss=loss)
 

@@ -25,7 +25,10 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WHAT_A_NAME_IS = "1 to 63 small letters, digits and hyphens, with no hyphen at its ends"
-_SHARED = ("nodes", "rounds", "seed", "local_steps", "exchanges", "topology", "algorithm", "optimizer", "privacy")
+_SHARED = (
+    *("nodes", "rounds", "seed", "local_steps", "exchanges", "settle"),
+    *("topology", "algorithm", "optimizer", "privacy"),
+)
 
 
 @dataclass(frozen=True)

@@ -105,16 +105,17 @@ def results(groups: Groups, metric: str) -> str:
     runs = [curve for curves in groups.values() for curve in curves]
     several, mean_model = len(runs) > len(groups), any(f"{metric}_of_mean_model" in run.result for run in runs)
     again = any("bytes_resync" in run.result for run in runs)
+    settled = any(f"{metric}_mean_before_settle" in run.result for run in runs)
     of_peers = are_peers(groups)
     named = "peer" if of_peers else "algorithm"
     counted = "are those that the peer sent" if of_peers else "count every copy on every edge, over all nodes"
-    measured = ["mean", "min – max over nodes", *["of the mean model"] * mean_model]
+    measured = [*["before settling"] * settled, "mean", "min – max over nodes", *["of the mean model"] * mean_model]
     sent = ["values", "metadata", *["resent"] * again, "total", "of full sharing"]
     heads = [*["seeds"] * several, *measured, *sent, "time"]
     known = [not of_peers or head in ("mean", "total", "time") for head in heads]  # peers know no more
     rows = ""
     for index, (label, curves) in enumerate(groups.items()):
-        figures = [*[str(len(curves))] * several, *cells(curves, metric, mean_model, again)]
+        figures = [*[str(len(curves))] * several, *cells(curves, metric, settled, mean_model, again)]
         rows += f'<tr><th scope="row"><span class="swatch {colour(index)}"></span>{safe(label)}</th>'
         rows += "".join(
             f"<td{' class=main' * (head == 'mean')}>{value}</td>"
@@ -144,7 +145,7 @@ def tested(runs: list[Curve]) -> str:
     return " Tested on {:,} of {:,} nodes and {:,} of {:,} samples.".format(*numbers)
 
 
-def cells(curves: list[Curve], metric: str, mean_model: bool, again: bool) -> list[str]:
+def cells(curves: list[Curve], metric: str, settled: bool, mean_model: bool, again: bool) -> list[str]:
     """What the table says of the seeds of one label."""
     text = metric_text(metric)
 
@@ -156,6 +157,7 @@ def cells(curves: list[Curve], metric: str, mean_model: bool, again: bool) -> li
     if len(curves) > 1 and mean != "–":
         mean += f" ± {cell(f'{metric}_mean', text, stdev).removesuffix('%')}"
     return [
+        *[cell(f"{metric}_mean_before_settle", text)] * settled,
         mean,
         f"{low} – {high}" if low != "–" != high else "–",
         *[cell(f"{metric}_of_mean_model", text)] * mean_model,
