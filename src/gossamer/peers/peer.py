@@ -26,6 +26,7 @@ from gossamer.peers.data import prepare
 from gossamer.peers.grpc.connections import raise_descriptor_limit
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import group, keys
+from gossamer.peers.identity.greeting import greeting
 from gossamer.peers.logs import Log, taken_over_stderr
 from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.peers.rounds import Node
@@ -116,6 +117,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
             me, members, credentials, timeouts, counters, log,
             rounds=experiment.rounds, exchanges=experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
             state=node.whole_state, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
+            greeting=greeting(members, experiment, sum(node.task.layer_sizes), node.endpoint.schema),
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
         _watch(signals, config, transport, experiment.nodes, at_the_end, log)
@@ -159,7 +161,7 @@ def _run_rounds(
     node: Node, transport: GrpcTransport, config: PeerConfig, run_id: int, signals: Signals, ledger: PrivacyLedger
 ) -> None:
     saved_at = node.round
-    while node.round < node.experiment.rounds and not signals.leave:
+    while node.round < node.experiment.rounds and not signals.leave and transport.outcast() is None:
         began, cpu_began = time.monotonic(), time.process_time()
         node.catch_up(transport)
         if node.round >= node.experiment.rounds:
@@ -176,6 +178,8 @@ def _run_rounds(
             time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
         _save(node, config, run_id, saved_at)
+    if node.round < node.experiment.rounds and (why := transport.outcast()):
+        raise ExperimentError(why)
 
 
 def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:
