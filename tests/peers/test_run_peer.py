@@ -4,12 +4,13 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from harness import PATIENT, until
 
-from gossamer.algorithms import Jwins
+from gossamer.algorithms import Jwins, LocalOnly
 from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.topologies import Ring
@@ -21,11 +22,13 @@ from gossamer.peers.local.forkserver import Order
 from gossamer.peers.local.local_group import LocalGroup, free_ports
 from gossamer.peers.logs import Log
 from gossamer.peers.peer import Signals, run_peer
+from gossamer.training.block import NodeError
 
 EXPERIMENT = Experiment(
     nodes=3, rounds=6, task=Quadratic(dimension=53, num_samples=90), algorithm=Jwins(), topology=Ring()
 )
 NAMES = ["alice", "bob", "carol"]
+LOOPBACK = "127.0.0.1", 0
 
 
 def configs(directory: Path, **options: float) -> list[PeerConfig]:
@@ -70,6 +73,26 @@ def test_peers_in_threads_have_the_simulators_models_and_leave_when_asked_and_go
         assert compare(EXPERIMENT, {"peers": reports})["verified"]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     until(lambda: "watch" not in {thread.name for thread in threading.enumerate()}, 10)
+
+
+def test_a_peer_that_reached_nobody_says_so_and_keeps_its_model(tmp_path: Path) -> None:
+    config = configs(tmp_path)[0]
+    log = Log(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
+    with pytest.raises(NodeError, match=r"alice reached none of its neighbours in 6 rounds.*own data alone"):
+        run_peer(EXPERIMENT, config, Timeouts(start_seconds=0.5), log=log)
+    assert (config.out / "model.safetensors").exists()
+    assert '"reached nobody"' in (tmp_path / "log").read_text()
+
+
+def test_a_group_of_one_and_peers_that_exchange_nothing_miss_nobody(tmp_path: Path) -> None:
+    config = configs(tmp_path)[0]
+    (tmp_path / "alone.toml").write_text(group.dumps(Group("run", {"alice": Member("alice", 0, *LOOPBACK)})))
+    config.peers, config.out = tmp_path / "alone.toml", tmp_path / "alone"
+    log = Log(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
+    assert run_peer(EXPERIMENT, config, Timeouts(start_seconds=0.5), log=log)["rounds"] == 6
+    config.peers, config.out = tmp_path / "peers.toml", tmp_path / "local"
+    local = replace(EXPERIMENT, algorithm=LocalOnly())
+    assert run_peer(local, config, Timeouts(start_seconds=0.5), log=log)["rounds"] == 6
 
 
 def test_signals_are_handled_in_the_main_thread_only_while_a_peer_runs() -> None:

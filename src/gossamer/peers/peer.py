@@ -26,6 +26,8 @@ from gossamer.peers.data import prepare
 from gossamer.peers.grpc.connections import raise_descriptor_limit
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import group, keys
+from gossamer.peers.identity.greeting import greeting
+from gossamer.peers.identity.group import Group
 from gossamer.peers.logs import Log, taken_over_stderr
 from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.peers.rounds import Node
@@ -33,6 +35,7 @@ from gossamer.runs import checkpoint, files, weights
 from gossamer.runs.weights import Weights
 from gossamer.simulator.allocator import tune_malloc
 from gossamer.simulator.precompile import precompile
+from gossamer.training.block import NodeError
 from gossamer.training.privacy import secret, seeded
 
 EXPIRY_WARNING_SECONDS = 3 * 86400
@@ -83,7 +86,8 @@ def run_peer(
     SIGTERM, Ctrl-C and SIGHUP are handled while it runs. In any other thread they are not: set `signals.leave` or
     `signals.reload` from outside. torch computes with one thread from then on, so that the bits are the same
     everywhere. The log is JSON lines on standard error, unless another is given. ExperimentError if the experiment,
-    the group or the keys cannot be used.
+    the group or the keys cannot be used, or if most others have another experiment and none has this one. NodeError if
+    a round fails, or if no neighbour was reached in the whole run: the model is in `config.out` then, too.
     """
     torch.set_num_threads(1)
     log, signals = log or Log(peer=config.name), signals or Signals()
@@ -120,6 +124,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
             rounds=experiment.rounds, exchanges=experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
             state=node.state_transfer.frame_for, on_state=node.state_transfer.gave, on_outcome=node.outcome,
             on_restart=node.restarted, bind=config.bind,
+            greeting=greeting(members, experiment, sum(node.task.layer_sizes), node.endpoint.schema),
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
         _watch(signals, config, transport, experiment.nodes, at_the_end, log)
@@ -136,7 +141,22 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         weights.write(config.out / "model.safetensors", experiment.name, node.task, trained, node.me)
         files.replace(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
     log("done" if done else "left", **report)
+    if done and _reached_nobody(node, members, counters):
+        log("reached nobody", rounds=node.round)
+        raise NodeError(
+            f"{me.name} reached none of its neighbours in {node.round} rounds: its model, kept in {config.out}, has "
+            "learned from its own data alone; its log says whom it cannot reach, and why"
+        )
     return report
+
+
+def _reached_nobody(node: Node, members: Group, counters: Counters) -> bool:
+    """Was there someone to exchange messages with, and no message or state came or went in the whole run?"""
+    totals = counters.totals()
+    if any(totals[name] for name in ("messages_in", "messages_out", "pulls_in", "pulls_out")):
+        return False
+    exchanges = range(node.experiment.rounds * node.experiment.exchanges)
+    return any(other in members.nodes for e in exchanges for each in node.neighbours(e) for other in each)
 
 
 def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment, log: Log) -> None:
@@ -163,7 +183,7 @@ def _run_rounds(
     node: Node, transport: GrpcTransport, config: PeerConfig, run_id: int, signals: Signals, ledger: PrivacyLedger
 ) -> None:
     saved_at = node.round
-    while node.round < node.experiment.rounds and not signals.leave:
+    while node.round < node.experiment.rounds and not signals.leave and transport.outcast() is None:
         began, cpu_began = time.monotonic(), time.process_time()
         node.state_transfer.catch_up(transport)
         if node.round >= node.experiment.rounds:
@@ -181,6 +201,8 @@ def _run_rounds(
             time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
         _save(node, config, run_id, saved_at)
+    if node.round < node.experiment.rounds and (why := transport.outcast()):
+        raise ExperimentError(why)
 
 
 def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:

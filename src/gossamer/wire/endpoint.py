@@ -79,6 +79,11 @@ class Endpoint:
         return self._replicas[self.node].sums
 
     @property
+    def schema(self) -> int:
+        """Of its messages: ends whose schemas differ cannot read each other's."""
+        return self._codec.schema
+
+    @property
     def max_bytes(self) -> int:
         """No delivery is longer: a frame, and those missed before it if they are shorter than the sums."""
         return max(self._codec.max_bytes, self._resync_codec.max_bytes) + self._plain

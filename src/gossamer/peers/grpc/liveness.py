@@ -17,6 +17,7 @@ class Neighbour:
     round: int | None = None  # that it is in, as far as it has said
     running: bool = False  # has it begun, or does it wait for the others?
     settled: int = 0  # what it sent to us before this round has arrived, or never will
+    gets_through: bool = True  # what it sends to us, as far as it has said
 
 
 class Liveness:
@@ -28,17 +29,27 @@ class Liveness:
         self._known: dict[int, Neighbour] = {}
         self._lock = threading.Lock()
 
-    def heard(self, node: int, round: int | None = None, settled: int = 0, running: bool = False) -> None:
-        """A sign of life, with what it said of itself, if it did."""
+    def heard(
+        self,
+        node: int,
+        round: int | None = None,
+        settled: int = 0,
+        running: bool = False,
+        gets_through: bool = True,
+    ) -> bool:
+        """A sign of life, with what it said of itself, if it did. Returns whether it has just come, or come back."""
         with self._lock:
             neighbour = self._known.setdefault(node, Neighbour())
+            came = not (neighbour.answered and neighbour.alive)
             back = neighbour.answered and not neighbour.alive
             neighbour.alive, neighbour.answered, neighbour.refused_since = True, True, None
             neighbour.heard = time.monotonic()
             if round is not None:
                 neighbour.round, neighbour.settled, neighbour.running = round, settled, running
+                neighbour.gets_through = gets_through
         if back:
             self._on_change(node, True)
+        return came
 
     def sent(self, node: int, round: int) -> None:
         """A message of this round came from it."""
@@ -91,9 +102,7 @@ class Liveness:
         """Its message of this round, if it is not here, will not come."""
         with self._lock:
             neighbour = self._known.setdefault(node, Neighbour())
-            if not neighbour.alive:
-                return True
-            return neighbour.settled > round
+            return not neighbour.alive or not neighbour.gets_through or neighbour.settled > round
 
     def forget(self, node: int) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
 ENVELOPE_KEY = "delivery-bin"  # of the call's metadata
+GREETING_KEY = "greeting-bin"  # of the metadata of a Beat, and of its answer
 _ENVELOPE = struct.Struct("<IQI")
 _HEARTBEAT = struct.Struct("<IIBdI")
 OPTIONS = [  # of gRPC, at both ends
@@ -40,19 +41,21 @@ class Heartbeat(NamedTuple):
     running: bool  # or waiting for the others at the start
     clock: float  # seconds since 1970
     incarnation: int  # a random number, another one after a restart: what came before is forgotten
+    gets_through: bool = True  # what it sends to the other; if not, there is nothing to wait for
 
     def write(self) -> bytes:
-        return _HEARTBEAT.pack(*self)
+        flags = self.running | (not self.gets_through) << 1
+        return _HEARTBEAT.pack(self.round, self.settled, flags, self.clock, self.incarnation)
 
     @classmethod
     def read(cls, content: bytes) -> "Heartbeat":
         """ValueError if it is none."""
         if len(content) != _HEARTBEAT.size:
             raise ValueError(f"a heartbeat has {_HEARTBEAT.size} bytes, and {len(content)} came")
-        round, settled, running, clock, incarnation = _HEARTBEAT.unpack(content)
-        if settled > round or running > 1 or not isfinite(clock):
-            raise ValueError("a heartbeat's rounds, flag or clock cannot be")
-        return cls(round, settled, bool(running), clock, incarnation)
+        round, settled, flags, clock, incarnation = _HEARTBEAT.unpack(content)
+        if settled > round or flags > 3 or not isfinite(clock):
+            raise ValueError("a heartbeat's rounds, flags or clock cannot be")
+        return cls(round, settled, bool(flags & 1), clock, incarnation, not flags & 2)
 
 
 class Envelope(NamedTuple):

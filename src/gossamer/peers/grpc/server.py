@@ -11,7 +11,7 @@ import grpc
 
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.peers.grpc.connections import Connections, most_connections
-from gossamer.peers.grpc.protocol import ENVELOPE_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
+from gossamer.peers.grpc.protocol import ENVELOPE_KEY, GREETING_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.queues import Verdict
 from gossamer.peers.identity.group import Member
 from gossamer.peers.identity.keys import Credentials
@@ -95,6 +95,8 @@ class Server:
 
     def _put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
+            if difference := self._transport.differences.get(member.node):
+                _abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"another experiment: {difference}")
             try:
                 round, num_bytes, incarnation, heartbeat = self._open(context)
                 self._transport.take_heartbeat(member.node, heartbeat, 0.0)
@@ -142,7 +144,11 @@ class Server:
     def _beat(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._caller(context) as member:
             try:
-                self._transport.take_heartbeat(member.node, Heartbeat.read(next(requests, b"")), 0.0)
+                heartbeat = Heartbeat.read(next(requests, b""))
+                greeting = dict(context.invocation_metadata()).get(GREETING_KEY)
+                context.set_trailing_metadata(self._transport.greeting_metadata)  # also to one that differs
+                if self._transport.take_greeting(member.node, greeting):
+                    self._transport.take_heartbeat(member.node, heartbeat, 0.0)
             except ValueError as error:
                 self._transport.counters.add(bad_frames=1)
                 self._transport.log.rate_limited("bad heartbeat", neighbour=member.name, reason=str(error))

@@ -15,9 +15,20 @@ import grpc
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.grpc.liveness import Liveness
-from gossamer.peers.grpc.protocol import CHUNK, ENVELOPE_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
+from gossamer.peers.grpc.protocol import (
+    CHUNK,
+    ENVELOPE_KEY,
+    GREETING_KEY,
+    OPTIONS,
+    Envelope,
+    Heartbeat,
+    PutAnswer,
+    pieces,
+)
 from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoing
+from gossamer.peers.grpc.reachability import Reachability
 from gossamer.peers.grpc.server import Server
+from gossamer.peers.identity.greeting import Greeting
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.logs import Log
@@ -32,6 +43,7 @@ CLOCK_SKEW_SECONDS = 60.0
 CLOCK_TOLD_SECONDS = 3600.0  # a neighbour whose clock differs is told of once in so long
 REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNIMPLEMENTED,
 )
@@ -67,15 +79,21 @@ class GrpcTransport:
         on_state: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
         exchanges: int = 1,
+        greeting: Greeting | None = None,
     ):
         self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
         self.round = 0  # counted in exchanges, as all here
         self.started: float | None = None  # waiting for the others at the start
         self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
-        self._clock_told: dict[int, float] = {}  # when it was last logged that a neighbour's clock differs
+        self._clock_told: dict[int, float] = {}  # until when not to log again that a neighbour's clock differs
         self.mailbox = Mailbox(timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
         self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
+        self.reachability = Reachability(timeouts.dead_seconds, self._on_reachability)
+        self.greeting = greeting
+        self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
+        self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
+        self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
         self._on_outcome, self._on_restart, self.on_state = on_outcome, on_restart, on_state
         self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
@@ -84,6 +102,7 @@ class GrpcTransport:
         self._links: dict[int, Link] = {}
         self._watched: frozenset[int] = frozenset()
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
+        self._called: dict[int, float] = {}  # when each was last asked
         self._under_way: set[int] = set()
         self._incarnations: dict[int, int] = {}  # the last known of each other peer
         self._away = False
@@ -106,7 +125,7 @@ class GrpcTransport:
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
         give_up = max(until, time.monotonic()) + self.timeouts.deadline_seconds
         for receiver in receivers:
-            if not self.alive(receiver):
+            if not self._can_send(receiver):
                 self._done(receiver, round, 0, 0, False)
                 continue
             outgoing = Outgoing(round, lambda to=receiver: payload(to), give_up)  # type: ignore[misc]
@@ -119,24 +138,30 @@ class GrpcTransport:
             return waited > self.timeouts.dead_seconds and self.answered(sender) and not self.is_running(sender)
 
         def cannot_arrive(sender: int, of_round: int) -> bool:
-            return sender not in self.group.nodes or self.liveness.cannot_arrive(sender, of_round) or idle(sender)
+            return not self._fits(sender) or self.liveness.cannot_arrive(sender, of_round) or idle(sender)
 
         came = self.mailbox.take(round, senders, until, cannot_arrive)
         known = [arrived for arrived in came if arrived.incarnation == self.incarnation]
         self.counters.add(late_dropped=len(came) - len(known))
         return known
 
+    def _fits(self, node: int) -> bool:
+        return node in self.group.nodes and node not in self.differences
+
     def alive(self, node: int) -> bool:
-        return node in self.group.nodes and self.liveness.alive(node)
+        return self._fits(node) and self.liveness.alive(node)
+
+    def _can_send(self, node: int) -> bool:
+        return self.alive(node) and not self.reachability.blocked(node)
 
     def answered(self, node: int) -> bool:
-        return node in self.group.nodes and self.liveness.answered(node)
+        return node in self.group.nodes and (node in self.differences or self.liveness.answered(node))
 
     def is_running(self, node: int) -> bool:
-        return node in self.group.nodes and self.liveness.is_running(node)
+        return self._fits(node) and self.liveness.is_running(node)
 
     def is_lost(self, node: int) -> bool:
-        return node not in self.group.nodes or self.liveness.is_lost(node)
+        return not self._fits(node) or self.liveness.is_lost(node)
 
     def was_away(self) -> bool:
         away, self._away = self._away, False
@@ -191,31 +216,62 @@ class GrpcTransport:
                         channel.close()
                 if group.nodes.get(node) != member:
                     self.liveness.forget(node)
+                    self.reachability.forget(node)
+                    self.differences.pop(node, None)
         self.mailbox.wake()
 
     def heartbeat_for(self, node: int) -> Heartbeat:
         round, link = self.round, self._links.get(node)  # the round first: what it has to send, it has sent by then
         pending = link.oldest if link is not None else None
         settled = round if pending is None else min(round, pending)
-        return Heartbeat(round, settled, self.started is not None, time.time(), self.incarnation)
+        gets_through = not self.reachability.blocked(node)
+        running = self.started is not None
+        return Heartbeat(round, settled, running, time.time(), self.incarnation, gets_through)
 
     def take_heartbeat(self, node: int, heartbeat: Heartbeat, seconds_on_the_way: float) -> None:
         """WireError if it says what cannot be."""
         if heartbeat.round > self.exchanges_in_all:
             raise WireError(f"A heartbeat says exchange {heartbeat.round}, and the run has {self.exchanges_in_all}.")
         skew = abs(heartbeat.clock - time.time()) - seconds_on_the_way
-        if (
-            skew > CLOCK_SKEW_SECONDS
-            and time.monotonic() > self._clock_told.get(node, -CLOCK_TOLD_SECONDS) + CLOCK_TOLD_SECONDS
-        ):
-            self._clock_told[node] = time.monotonic()
+        if skew > CLOCK_SKEW_SECONDS and time.monotonic() >= self._clock_told.get(node, 0.0):
+            self._clock_told[node] = time.monotonic() + CLOCK_TOLD_SECONDS
             self.log("clocks differ", neighbour=self.name_of(node), seconds=round(skew), advice="set the clocks: only "
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
         self._asked[node] = time.monotonic()  # this peer's own heartbeat went with it
         self._take_incarnation(node, heartbeat.incarnation)
-        self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running)
+        self._note_cut_off(node, heartbeat.gets_through)
+        if self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running, heartbeat.gets_through):
+            self.reachability.try_anew(node)
         self.mailbox.wake()
+
+    def take_greeting(self, node: int, content: bytes | None) -> bool:
+        """Does this neighbour run the same experiment, as far as it has said? If not, it counts as not there."""
+        difference = "" if content is None or self.greeting is None else _difference(self.greeting, content)
+        before = self.differences.get(node, "")
+        if not difference:
+            self.differences.pop(node, None)
+        elif difference != before:
+            self.differences[node] = difference
+            self.liveness.forget(node)
+            self.mailbox.wake()
+            self.log.rate_limited(
+                "another experiment", neighbour=self.name_of(node), differs=difference,
+                advice="give all peers the same experiment, run and version; until then it counts as not there",
+            )  # fmt: skip
+        return not difference
+
+    def outcast(self) -> str | None:
+        """Why this peer cannot take part, if most others are of another experiment and none is of this one's."""
+        others = [node for node in self.group.nodes if node != self.me.node]
+        differing = [node for node in others if node in self.differences]
+        if 2 * len(differing) <= len(others) or any(self._fits(n) and self.liveness.answered(n) for n in others):
+            return None
+        names = ", ".join(self.name_of(node) for node in differing[:3]) + (", ..." if len(differing) > 3 else "")
+        return (
+            f"this peer's experiment is not that of the others: {names} differ in {self.differences[differing[0]]}; "
+            "start it with the experiment, run and version of theirs"
+        )
 
     # The ways out.
 
@@ -239,7 +295,7 @@ class GrpcTransport:
                 def done(round: int, num_bytes: int, tries: int, taken: bool) -> None:
                     self._done(node, round, num_bytes, tries, taken)
 
-                self._links[node] = Link(self.name_of(node), send, done, lambda: self.alive(node))
+                self._links[node] = Link(self.name_of(node), send, done, lambda: self._can_send(node))
             return self._links[node]
 
     def _done(self, node: int, round: int, num_bytes: int, tries: int, taken: bool) -> None:
@@ -268,7 +324,7 @@ class GrpcTransport:
             try:
                 return self._after_verdict(node, future.result(POLL_SECONDS), began)
             except grpc.FutureTimeoutError:
-                if not self.alive(node) or self._closing.is_set():
+                if not self._can_send(node) or self._closing.is_set():
                     future.cancel()
                     return Outcome.RETRY
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
@@ -283,6 +339,7 @@ class GrpcTransport:
         return self._channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=metadata)
 
     def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
+        self.reachability.succeeded(node)
         try:
             self.take_heartbeat(node, Heartbeat.read(answer[1:]), time.monotonic() - began)
         except ValueError:
@@ -299,15 +356,17 @@ class GrpcTransport:
             before = self._incarnations.get(node)
             self._incarnations[node] = incarnation
             if before is not None and before != incarnation:
+                self.reachability.try_anew(node)
                 self._on_restart(node)
 
     def _after_failure(self, node: int, error: Exception) -> Outcome:
         code = error.code() if isinstance(error, grpc.RpcError) else None
         if code in REFUSALS:
-            self.log("message refused", neighbour=self.name_of(node), reason=_reason(error))
+            self.log.rate_limited("message refused", neighbour=self.name_of(node), reason=_reason(error))
             return Outcome.REFUSED
         if code is grpc.StatusCode.UNAVAILABLE:
             self.liveness.silent(node, refused=True)
+            self.reachability.failed(node, True, _reason(error))
         return Outcome.RETRY
 
     # Who is there.
@@ -320,9 +379,10 @@ class GrpcTransport:
             if stood_still or (self._watched and not any(self.alive(node) for node in self._watched)):
                 self._away = True
             for node in sorted(self._watched):
-                due = now - self._asked.get(node, 0) >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
+                asked = (self._called if self.reachability.blocked(node) else self._asked).get(node, 0.0)
+                due = now - asked >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
                 if due and node in self.group.nodes and node not in self._under_way:
-                    self._asked[node] = now
+                    self._asked[node] = self._called[node] = now
                     self._under_way.add(node)
                     self._ask(node, now)
 
@@ -330,15 +390,24 @@ class GrpcTransport:
         def answered(future: Any) -> None:
             self._under_way.discard(node)
             try:
-                self.take_heartbeat(node, Heartbeat.read(future.result()), time.monotonic() - asked)
+                heartbeat = Heartbeat.read(future.result())
+                self.reachability.succeeded(node)
+                if self.take_greeting(node, dict(future.trailing_metadata() or ()).get(GREETING_KEY)):
+                    self.take_heartbeat(node, heartbeat, time.monotonic() - asked)
             except (grpc.RpcError, grpc.FutureCancelledError, ValueError) as error:
                 code = error.code() if isinstance(error, grpc.RpcError) else None
-                self.liveness.silent(node, refused=code is not grpc.StatusCode.DEADLINE_EXCEEDED)
+                refused = code is not grpc.StatusCode.DEADLINE_EXCEEDED
+                self.liveness.silent(node, refused)
+                if code is not None and not self._closing.is_set():
+                    self.reachability.failed(node, refused, _reason(error))
                 self.mailbox.wake()
 
         try:
             call = self._channel(node).unary_unary("/gossamer.Peer/Beat")
-            call.future(self.heartbeat_for(node).write(), timeout=HEARTBEAT_TIMEOUT_SECONDS).add_done_callback(answered)
+            told = self.heartbeat_for(node)._replace(gets_through=True).write()  # if it comes, it does
+            call.future(told, timeout=HEARTBEAT_TIMEOUT_SECONDS, metadata=self.greeting_metadata).add_done_callback(
+                answered
+            )
         except (ValueError, KeyError):
             self._under_way.discard(node)
 
@@ -353,6 +422,28 @@ class GrpcTransport:
             round=self.round // self.exchanges,
         )
 
+    def _on_reachability(self, node: int, reason: str) -> None:
+        self.mailbox.wake()
+        if self.round >= self.exchanges_in_all or not self._fits(node):
+            return  # it has left, or why it cannot be worked with is known
+        if reason:
+            self.log(
+                "cannot reach", neighbour=self.name_of(node), address=self.group.nodes[node].address, reason=reason
+            )
+        else:
+            self.log("reached again", neighbour=self.name_of(node))
+
+    def _note_cut_off(self, node: int, gets_through: bool) -> None:
+        if gets_through:
+            self._cut_off.discard(node)
+        elif node not in self._cut_off:
+            self._cut_off.add(node)
+            self.log.rate_limited(
+                "not reached by", neighbour=self.name_of(node),
+                advice="it cannot open connections to this peer: see its log, the firewall, the port and the address "
+                "in its peers.toml; its messages are not waited for",
+            )  # fmt: skip
+
     def name_of(self, node: int) -> str:
         member = self.group.nodes.get(node)
         return member.name if member else f"node {node}"
@@ -363,5 +454,15 @@ def _awake_and_asleep() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+def _difference(ours: Greeting, content: bytes) -> str:
+    try:
+        return ours.differences(Greeting.read(content))
+    except ValueError as error:
+        return f"a greeting that cannot be read ({error})"
+
+
 def _reason(error: Exception) -> str:
-    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else str(error)
+    """Without what gRPC says of all addresses before it comes to the one that counts."""
+    if not isinstance(error, grpc.RpcError):
+        return str(error)
+    return f"{error.code().name}: {(error.details() or '').rpartition('last error: ')[2][:300]}"

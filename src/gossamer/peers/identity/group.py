@@ -119,11 +119,17 @@ def run_id(group: Group, experiment: Experiment) -> int:
 
     Where a peer's files are is its own affair, and so is what it evaluates.
     """
+    shared = shared_settings(experiment)
+    # "auto" is what index_coding was, when there was a choice: peers that began then go on.
+    text = json.dumps([group.run, shared.pop("task"), "auto", shared], sort_keys=True)
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def shared_settings(experiment: Experiment) -> dict[str, object]:
+    """What all peers of a run must have in common, as in an experiment's file; of the task, its name."""
     document = toml.write(experiment)
     shared = {key: _without_paths(document[key]) for key in _SHARED if document[key] != toml.ADDED.get(key)}
-    # "auto" is what index_coding was, when there was a choice: peers that began then go on.
-    text = json.dumps([group.run, document["task"]["name"], "auto", shared], sort_keys=True)
-    return xxhash.xxh3_64_intdigest(text.encode())
+    return {"task": document["task"]["name"], **shared}
 
 
 def _without_paths(value: object) -> object:

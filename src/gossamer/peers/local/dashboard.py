@@ -102,7 +102,7 @@ def _report(group: LocalGroup, seconds: float) -> dict[str, Any]:
         "nodes": group.experiment.nodes,
         "peers": peers,
         "bytes_total": sum(peer["bytes_out"] for peer in peers),
-        "failed": [name for name, result in results.items() if result is None],
+        "failed": [name for name, result in results.items() if result is None or group.codes.get(group.pids[name])],
         "seconds": round(seconds, 3),
         "directory": str(group.directory),
     }

@@ -1,0 +1,58 @@
+"""What peers tell each other at the first contact, so that those that cannot work together find out, and why.
+
+Frames of another run are refused anyway, one by one. A greeting says beforehand which of the things that all must have
+in common are not: by digests of the experiment's settings, and by what messages hold.
+"""
+
+import json
+
+import msgspec
+import xxhash
+
+from gossamer.experiments.experiment import Experiment
+from gossamer.peers.identity.group import Group, shared_settings
+
+VERSION = 1  # of the calls between peers
+LONGEST = 4096  # bytes
+
+
+class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    """Of one peer; another version may add fields, and must keep the first one."""
+
+    version: int
+    run: str = ""  # the group's name for it
+    settings: dict[str, str] = {}  # a digest of each that all peers share
+    parameters: int = 0  # of the model
+    schema: int = 0  # of its messages
+
+    def write(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def read(cls, content: bytes) -> "Greeting":
+        """ValueError if it is none."""
+        if len(content) > LONGEST:
+            raise ValueError(f"a greeting of {len(content)} bytes came")
+        return msgspec.json.decode(content, type=cls)
+
+    def differences(self, theirs: "Greeting") -> str:
+        """What another's has that this one has not, in words; nothing if they fit."""
+        if theirs.version != self.version:
+            return f"version {theirs.version} of the calls between peers, and {self.version} here"
+        found = [] if theirs.run == self.run else [f'run "{theirs.run[:100]}", and "{self.run}" here']
+        names = sorted({*self.settings, *theirs.settings})
+        found += [name[:50] for name in names if self.settings.get(name) != theirs.settings.get(name)][:20]
+        if theirs.parameters != self.parameters:
+            found.append(f"{theirs.parameters} parameters, and {self.parameters} here")
+        if theirs.schema != self.schema and not found:
+            found.append("what messages hold")
+        return "; ".join(found)
+
+
+def greeting(group: Group, experiment: Experiment, parameters: int, schema: int) -> Greeting:
+    settings = {name: _digest(value) for name, value in shared_settings(experiment).items()}
+    return Greeting(VERSION, group.run, settings, parameters, schema)
+
+
+def _digest(value: object) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(value, sort_keys=True).encode())[:8]
