@@ -38,9 +38,10 @@ from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Evaluation, Experiment
 from gossamer.graphs.topologies import FullyConnected
 from gossamer.peers.config import Timeouts
-from gossamer.peers.grpc.protocol import ENVELOPE_KEY, Envelope, Heartbeat, PutAnswer
+from gossamer.peers.grpc.protocol import ENVELOPE_KEY, GREETING_KEY, Envelope, Heartbeat, PutAnswer
 from gossamer.peers.identity import group as groups
 from gossamer.peers.identity import keys
+from gossamer.peers.identity.greeting import greeting
 from gossamer.peers.local.local_group import LocalGroup
 from gossamer.peers.rounds import Node
 from gossamer.training.block import Block
@@ -73,6 +74,8 @@ class Attacker:
         self.name = peers.names[-1]
         self.incarnations: dict[str, int] = {}  # of the others, as they said
         self.credentials = keys.load(peers.keys, self.name)
+        parameters = sum(node.task.layer_sizes)
+        self.greeting = greeting(peers.group, peers.experiment, parameters, node.endpoint.schema).write()
         self.local = threading.local()  # channels of each thread
         self.round = 0  # that the others are in
         self.server = self._serve()
@@ -82,6 +85,14 @@ class Attacker:
     def heartbeat(self) -> Heartbeat:
         """An honest one, of the round that the others are in."""
         return Heartbeat(self.round, self.round, True, time.time(), 5)
+
+    def greetings(self) -> list[tuple[str, bytes]]:
+        """Most often an honest one: to a peer with another experiment nobody listens."""
+        kind = self.random.randrange(10)
+        content = self.greeting if kind > 1 else self.mutated(self.greeting)
+        if kind == 1:
+            content = json.dumps(json.loads(self.greeting) | {"parameters": self.random.choice(EDGES)}).encode()
+        return [(GREETING_KEY, content)] * (0 if kind == 2 else 1)
 
     def changed(self, message: Any) -> Any:
         """The same with a field that says something else."""
@@ -168,7 +179,8 @@ class Attacker:
         self.counts[f"{kind} {code}"] += 1
 
     def _beat(self, channel: grpc.Channel, target: str) -> None:
-        answer = channel.unary_unary("/gossamer.Peer/Beat")(self.said(self.heartbeat()), timeout=5)
+        said, greetings = self.said(self.heartbeat()), self.greetings()
+        answer = channel.unary_unary("/gossamer.Peer/Beat")(said, timeout=5, metadata=greetings)
         self._learn(target, answer)
 
     def _put(self, channel: grpc.Channel, target: str) -> None:
@@ -227,6 +239,7 @@ class Attacker:
 
     def _answer_beat(self, request: bytes, context: Any) -> bytes:
         self.counts["answered Beat"] += 1
+        context.set_trailing_metadata(tuple(self.greetings()))
         return self.said(self.heartbeat())
 
     def _answer_put(self, requests: Any, context: Any) -> bytes:
