@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PATIENT
+from harness import PATIENT, until
 from test_run_peer import EXPERIMENT, configs
 
 from disk import SmallDisk
@@ -75,8 +74,7 @@ def test_a_peers_files_are_its_own_and_two_peers_cannot_share_a_directory(tmp_pa
     try:
         with group_of_three(tmp_path, tmp_path / "bob", Log(os.open(os.devnull, os.O_WRONLY))) as (running, config):
             for _ in range(3):
-                while not (config.out / "metrics.jsonl").exists():
-                    time.sleep(0.01)
+                until((config.out / "metrics.jsonl").exists)
                 with pytest.raises(ExperimentError, match="bob is in use by another process; wait until"):
                     run_peer(EXPERIMENT, config)
             reports = [peer.result(120) for peer in running]
@@ -98,8 +96,7 @@ def test_a_peer_on_a_full_disk_ends_once_it_could_save_and_has_the_others_model(
     log = Filling(disk, ("saved", 2))
     with group_of_three(tmp_path, disk.path / "bob", log) as (running, config):
         others = [running[i].result(120) for i in (0, 2)]
-        while log.events.count("state not saved") < 4:  # in rounds 4 and 6, and since then
-            time.sleep(0.05)
+        until(lambda: log.events.count("state not saved") >= 4)  # in rounds 4 and 6, and since then
         assert not running[1].done()
         found = checkpoint.load(config.out)
         assert found is not None
@@ -118,8 +115,7 @@ def test_a_peer_that_is_ended_on_a_full_disk_says_what_is_saved(tmp_path: Path, 
     log = Filling(disk, ("begins", 0))
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(run_peer, EXPERIMENT, config, ALONE, log=log, signals=signals)
-        while log.events.count("state not saved") < 2:
-            time.sleep(0.05)
+        until(lambda: log.events.count("state not saved") >= 2, 30)
         signals.leave = True
         with pytest.raises(
             NodeError, match=r"has the state of round 0, .* 6 could not be saved; free some space, then"
