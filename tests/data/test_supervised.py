@@ -331,3 +331,38 @@ def test_gradients_are_computed_on_the_device_and_brought_back() -> None:
     assert Watching.seen == [("meta", "meta")] * 2
     with pytest.raises(ValueError, match="cannot use here"):
         task.on("nowhere")
+
+
+class Stored(Dataset):
+    """As torchvision has them: all targets stand beside the samples."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets.tolist()
+        self.target_transform = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return self.inputs[i], self.targets[i]
+
+
+@pytest.mark.parametrize("which", ["train", "test"])
+@pytest.mark.parametrize(("label", "extent"), [(3, "up to 3"), (-1, "down to -1")])
+@pytest.mark.parametrize(
+    "kind", [lambda *pair: pair, TensorDataset, Stored, lambda *p: Subset(Stored(*p), range(5, 40))]
+)
+def test_a_label_out_of_range_is_told_at_once_wherever_it_stands(
+    kind: object, label: int, extent: str, which: str
+) -> None:
+    inputs, targets = torch.randn(40, 6), torch.arange(40) % 3
+    targets[-2] = label
+    sentence = f"{which} targets go {extent} and the model has 3 outputs, 0 to 2"
+    with pytest.raises(ValueError, match=sentence):
+        small_task(**{which: kind(inputs, targets)}).load()
+
+
+def test_what_cross_entropy_passes_over_is_no_label_out_of_range() -> None:
+    targets = torch.arange(40) % 3
+    targets[7] = -100
+    assert small_task(train=(torch.randn(40, 6), targets)).load().num_samples == 40

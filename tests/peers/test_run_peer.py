@@ -22,6 +22,7 @@ from gossamer.peers.local.forkserver import Order
 from gossamer.peers.local.local_group import LocalGroup, free_ports
 from gossamer.peers.logs import Log
 from gossamer.peers.peer import Signals, run_peer
+from gossamer.runs import files
 from gossamer.training.block import NodeError
 
 EXPERIMENT = Experiment(
@@ -134,3 +135,21 @@ def test_a_forked_peer_that_cannot_start_says_why_and_ends_with_code_2(tmp_path:
         log = (peers.directory_of("peer-0") / "log.jsonl").read_text()
     assert 'gossamer: an address is written "host:port"' in log
     assert "Traceback" not in log
+
+
+def test_when_the_process_that_starts_peers_is_killed_the_group_says_so_and_no_peer_is_left(tmp_path: Path) -> None:
+    experiment = replace(EXPERIMENT, rounds=10_000)
+    with LocalGroup(experiment, tmp_path / "up", PATIENT, round_seconds=0.1) as peers:
+        peers.start()
+        until(lambda: all(peers.last_round(name) for name in peers.names))
+        os.kill(peers.pids["peer-1"], signal.SIGSTOP)  # cannot leave by itself
+        assert peers._forkserver is not None
+        output = peers._forkserver.stdout
+        peers._forkserver.kill()
+        with pytest.raises(NodeError, match="the process that starts peers was killed, so all peers end"):
+            peers.wait(60)
+    assert output is not None
+    assert output.closed, "it ended, and every peer held it open"
+    for name in peers.names:
+        with files.locked(peers.directory_of(name)):
+            pass

@@ -22,6 +22,9 @@ _EVALUATION_BATCH = 50, 250  # samples at a time: of large ones fewer, what is c
 _EVALUATION_NUMBERS = 1 << 17  # of their inputs, between these limits
 
 
+_NO_TARGET = -100  # what cross-entropy passes over
+
+
 def correct(output: Tensor, target: Tensor) -> Tensor:
     """1 where the largest output is the target's, else 0; its mean is the accuracy."""
     return (output.argmax(-1) == target).float()
@@ -125,16 +128,19 @@ class Supervised(Task):
         if self.loss is not nn.functional.cross_entropy:
             return
         for name, data in (("train", self.train), ("test", self.test)):
-            if not isinstance(data, tuple) or data[1].is_floating_point():
+            targets = _targets_at_hand(data)
+            if targets is None or targets.is_floating_point():
                 continue
             try:
                 with torch.random.fork_rng(devices=[]), torch.no_grad():
                     num_outputs = self.module.eval()(self._fetch(data, np.arange(1))[0]).shape[1]
             except Exception:
                 return  # the model does not take the data, which `_try_out` tells
-            if (largest := int(data[1].max())) >= num_outputs:
-                outputs = f"{num_outputs} outputs, 0 to {num_outputs - 1}"
-                raise ValueError(f"{name} targets go up to {largest} and the model has {outputs}")
+            outputs = f"the model has {num_outputs} outputs, 0 to {num_outputs - 1}"
+            if (largest := int(targets.max())) >= num_outputs:
+                raise ValueError(f"{name} targets go up to {largest} and {outputs}")
+            if ((targets < 0) & (targets != _NO_TARGET)).any():
+                raise ValueError(f"{name} targets go down to {int(targets.min())} and {outputs}")
 
     @cached_property
     def module(self) -> nn.Module:
@@ -300,6 +306,20 @@ def _part(data: Data, samples: Samples) -> Data:
     if isinstance(data, tuple):
         return data[0][torch.from_numpy(samples)], data[1][torch.from_numpy(samples)]
     return Subset(data, samples.tolist())
+
+
+def _targets_at_hand(data: Data) -> Tensor | None:
+    """All targets as the loss will see them, if no sample has to be read for them."""
+    whole: Any = data
+    while isinstance(whole, Subset):
+        whole = whole.dataset
+    kept = hasattr(whole, "targets") and getattr(whole, "target_transform", None) is None
+    if not (kept or isinstance(whole, tuple | TensorDataset)):
+        return None
+    try:
+        return _targets(data)
+    except (TypeError, ValueError):
+        return None  # not numbers
 
 
 def _targets(data: Data) -> Tensor:

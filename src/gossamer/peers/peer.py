@@ -1,8 +1,8 @@
 """A peer: a node, its transport, its directory and its signals.
 
 The directory holds what a run's does: experiment.toml, metrics.jsonl, checkpoint.safetensors, and at the end
-result.json and model.safetensors. SIGTERM finishes the round, saves and leaves; SIGHUP reads the group and the keys
-again.
+result.json and model.safetensors; nobody else can read them. SIGTERM finishes the round, saves and leaves; SIGHUP reads
+the group and the keys again.
 """
 
 import json
@@ -39,6 +39,7 @@ from gossamer.training.block import NodeError
 from gossamer.training.privacy import secret, seeded
 
 EXPIRY_WARNING_SECONDS = 3 * 86400
+RETRY_SECONDS = 2.0  # between attempts to save the last state on a full disk
 
 
 @dataclass
@@ -92,7 +93,11 @@ def run_peer(
     torch.set_num_threads(1)
     log, signals = log or Log(peer=config.name), signals or Signals()
     compilation.tell = lambda text: log("kernels", text=text)
-    with signals.handled():
+    try:
+        config.out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperimentError(f"{config.out} cannot be made: {error.strerror}; name another directory") from None
+    with signals.handled(), files.locked(config.out):
         return _run(experiment.with_digests(), config, timeouts, log, signals)
 
 
@@ -117,7 +122,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         if experiment.privacy.on and config.seeded_noise:
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
         _resume(node, config, run_id, experiment, log)
-        ledger = PrivacyLedger(experiment.privacy, config.out, node.round)
+        ledger = PrivacyLedger(experiment.privacy, config.out, node.round, config.seeded_noise)
         precompile(*inputs)  # before the others wait for it
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
@@ -130,16 +135,24 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         _watch(signals, config, transport, experiment.nodes, at_the_end, log)
         if config.metrics:
             _serve_metrics(config.metrics, node, transport, at_the_end, log)
-        node.wait_for_group(transport, [n for n in members.nodes if n != me.node], lambda: signals.leave)
-        _run_rounds(node, transport, config, run_id, signals, ledger)
-        done = node.round >= node.experiment.rounds
-        if done:
-            node.drain(transport, lambda: signals.leave)
+        if node.round < node.experiment.rounds:  # else only its results are missing
+            node.wait_for_group(transport, [n for n in members.nodes if n != me.node], lambda: signals.leave)
+            saved_at = _run_rounds(node, transport, config, run_id, signals, ledger)
+            if node.round >= node.experiment.rounds:
+                node.drain(transport, lambda: signals.leave)
+            _save_at_last(node, config, run_id, signals, saved_at)
     report = _report(node, config, counters) | ledger.report()
+    done = node.round >= node.experiment.rounds
     if done:
         trained = Weights(node.block.models(), node.block.buffers, node.round, node.me)
-        weights.write(config.out / "model.safetensors", experiment.name, node.task, trained, node.me)
-        files.replace(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n")
+        try:
+            weights.write(config.out / "model.safetensors", experiment.name, node.task, trained, node.me, private=True)
+            files.replace(config.out / "result.json", json.dumps(report, indent=2).encode() + b"\n", private=True)
+        except OSError as error:
+            raise NodeError(
+                f"{error.filename} cannot be written: {error.strerror}; the model is in the checkpoint: "
+                "free some space, then start this peer again"
+            ) from error
     log("done" if done else "left", **report)
     if done and _reached_nobody(node, members, counters):
         log("reached nobody", rounds=node.round)
@@ -160,28 +173,32 @@ def _reached_nobody(node: Node, members: Group, counters: Counters) -> bool:
 
 
 def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment, log: Log) -> None:
-    try:
-        config.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExperimentError(f"{config.out} cannot be made: {error.strerror}; name another directory") from None
     found = checkpoint.load(config.out)
     if found is not None:
         saved, tensors = found
         if (saved.run, saved.node) != (run_id, node.me):
             checkpoint.damaged(config.out, "it is of another run, experiment or node")
+        if saved.round > experiment.rounds:
+            checkpoint.damaged(config.out, f"it is of round {saved.round} of {experiment.rounds}")
         checkpoint.check_tensors(config.out, tensors, node.tensors())
         node.restore(tensors, saved.round)
         node.counters.restore(saved.totals)
         log("resumed", round=saved.round)
-    else:
-        files.replace(config.out / "experiment.toml", toml.dumps(experiment).encode())
-    kept = [row for row in files.read_lines(config.out / "metrics.jsonl") if row["round"] <= node.round]
-    files.replace(config.out / "metrics.jsonl", files.lines(kept))
+    kept = files.read_lines(config.out / "metrics.jsonl", node.round, strict=False)
+    try:
+        if found is None:
+            files.replace(config.out / "experiment.toml", toml.dumps(experiment).encode(), private=True)
+        files.replace(config.out / "metrics.jsonl", files.lines(kept), private=True)
+    except OSError as error:
+        raise ExperimentError(
+            f"{error.filename} cannot be written: {error.strerror}; mend that, then start this peer again"
+        ) from error
 
 
 def _run_rounds(
     node: Node, transport: GrpcTransport, config: PeerConfig, run_id: int, signals: Signals, ledger: PrivacyLedger
-) -> None:
+) -> int:
+    """Run them until they are done or it is asked to leave; the round of the last state that is saved."""
     saved_at = node.round
     while node.round < node.experiment.rounds and not signals.leave and transport.outcast() is None:
         began, cpu_began = time.monotonic(), time.process_time()
@@ -200,9 +217,22 @@ def _run_rounds(
         while time.monotonic() < began + config.round_seconds and not signals.leave and not node.is_behind(transport):
             time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
-        _save(node, config, run_id, saved_at)
+        saved_at = _save(node, config, run_id, saved_at)
     if node.round < node.experiment.rounds and (why := transport.outcast()):
         raise ExperimentError(why)
+    return saved_at
+
+
+def _save_at_last(node: Node, config: PeerConfig, run_id: int, signals: Signals, saved_at: int) -> None:
+    """Do not end before the last state is saved: on a full disk, keep trying until there is space."""
+    while saved_at != node.round:
+        if signals.leave:
+            raise NodeError(
+                f"{config.out / checkpoint.NAME} has the state of round {saved_at}, that of round {node.round} could "
+                "not be saved; free some space, then start this peer again, to go on from there"
+            )
+        time.sleep(RETRY_SECONDS)
+        saved_at = _save(node, config, run_id, saved_at)
 
 
 def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:
@@ -217,7 +247,7 @@ def _save(node: Node, config: PeerConfig, run_id: int, saved_at: int) -> int:
     node.counters.add(checkpoints=1)
     saved = checkpoint.Saved(round=node.round, totals=node.counters.totals(), run=run_id, node=node.me)
     try:
-        checkpoint.save(config.out, saved, node.tensors())
+        checkpoint.save(config.out, saved, node.tensors(), private=True)
     except OSError as error:
         node.counters.add(checkpoints=-1, checkpoints_failed=1)
         node.log(
@@ -285,7 +315,7 @@ def _serve_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end:
 def _report(node: Node, config: PeerConfig, counters: Counters) -> dict[str, Any]:
     measured: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        rows = files.read_lines(config.out / "metrics.jsonl")
+        rows = files.read_lines(config.out / "metrics.jsonl", strict=False)
         last = next((row for row in reversed(rows) if "test_loss" in row), {})
         measured = {key: last[key] for key in (node.task.metric, "test_loss") if key in last}
     return {

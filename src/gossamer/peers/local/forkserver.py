@@ -2,7 +2,8 @@
 
 Importing torch takes seconds and most of a peer's memory; forked peers have both in common. A peer that was killed is
 forked again as it was the first time. On standard input comes one line per peer, an `Order` as JSON; on standard output
-go {"started": pid} and {"ended": pid, "code": number}. When standard input ends, so do all.
+go {"started": pid} and {"ended": pid, "code": number}. When standard input ends, so do all. Peers keep standard output
+open, so that it ends when all are gone, even if this process was killed.
 """
 
 import json
@@ -79,6 +80,7 @@ def _become_peer(experiment: Experiment, order: Order) -> NoReturn:
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
         log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup(1)
         for descriptor, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(descriptor, target)
         run_process(experiment, order.config, order.timeouts)
@@ -86,6 +88,8 @@ def _become_peer(experiment: Experiment, order: Order) -> NoReturn:
     except (ExperimentError, NodeError) as error:
         print(f"gossamer: {error}", file=sys.stderr)
         code = 2 if isinstance(error, ExperimentError) else 1
+    except OSError as error:
+        print(f"gossamer: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
     except KeyboardInterrupt:  # a second request to leave
         code = 130
     except BaseException:

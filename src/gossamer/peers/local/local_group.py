@@ -21,9 +21,10 @@ from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.data import prepare
 from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.group import Group, Member
-from gossamer.peers.local.forkserver import Order
+from gossamer.peers.local.forkserver import END_SECONDS, Order
 from gossamer.runs import files
 from gossamer.simulator.precompile import precompile
+from gossamer.training.block import NodeError
 
 PORTS = range(10_000, 32_000)  # below those that systems give to outgoing connections
 
@@ -55,7 +56,7 @@ class LocalGroup:
         keys.make(self.keys, names)
         files.replace(self.directory / "experiment.toml", toml.dumps(experiment).encode())
         for name in names:
-            self.directory_of(name).mkdir()
+            self.directory_of(name).mkdir(mode=0o700)
             self.write_group(name, self.group, seen)
         self.pids: dict[str, int] = {}  # of peers that were started
         self.codes: dict[int, int] = {}  # exit codes of those that have ended
@@ -133,11 +134,27 @@ class LocalGroup:
             assert self._forkserver.stdout is not None
             with suppress(OSError):
                 self._forkserver.stdin.close()
+            if self._forkserver.poll() is not None:  # it cannot end them any more
+                self._end_peers()
             for _ in self._forkserver.stdout:
                 pass  # until it ends
             self._forkserver.wait()
             self._forkserver.stdout.close()
             self._forkserver = None
+
+    def _end_peers(self) -> None:
+        """Wait for all to leave, as peers do whose parent is gone, and kill those that do not."""
+        assert self._forkserver is not None
+        assert self._forkserver.stdout is not None
+        running = [pid for pid in self.pids.values() if pid not in self.codes]
+        for number, seconds in ((signal.SIGCONT, END_SECONDS), (signal.SIGKILL, 0.0)):
+            for pid in running:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0 and select.select([self._forkserver.stdout], [], [], left)[0]:
+                if not os.read(self._forkserver.stdout.fileno(), 65536):
+                    return
 
     def _wait_for(self, what: str) -> int:
         """What the forkserver tells next of this kind."""
@@ -145,17 +162,18 @@ class LocalGroup:
             for told in self._read(1.0):
                 if what in told:
                     return int(told[what])
-            if self._forkserver is None or self._forkserver.poll() is not None:
-                raise ExperimentError("the process that starts peers ended; is there enough memory?")
 
     def _read(self, seconds: float) -> list[dict[str, Any]]:
-        """What the forkserver has told, and who has ended."""
+        """What the forkserver has told, and who has ended; NodeError if it is gone."""
         if self._forkserver is None or self._forkserver.stdout is None:
             return []
         descriptor = self._forkserver.stdout.fileno()
-        if not select.select([descriptor], [], [], seconds)[0]:
+        content = os.read(descriptor, 65536) if select.select([descriptor], [], [], seconds)[0] else b""
+        if not content:
+            if self._forkserver.poll() is not None:
+                raise NodeError("the process that starts peers was killed, so all peers end; is there enough memory?")
             return []
-        *lines, self._pending = (self._pending + os.read(descriptor, 65536)).split(b"\n")
+        *lines, self._pending = (self._pending + content).split(b"\n")
         told = [msgspec.json.decode(line) for line in lines]
         for row in told:
             if "started" in row:
