@@ -39,8 +39,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	  { echo "Gossamer needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@echo "compiling, once"
-	$(BIN)/gossamer run jwins-digits --rounds 1 --out $(VENV)/first-run --json > /dev/null
+	$(BIN)/gossamer precompile
 	touch $@
 
 clean:

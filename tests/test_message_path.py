@@ -55,9 +55,9 @@ def test_a_message_in_the_simulator_goes_through_the_files_that_the_page_says(mo
         finally:
             sys.setprofile(note)
 
-    monkeypatch.setattr(Block, "train", unseen)
     with Simulation(of("jwins"), workers=1) as simulation:
         simulation.step()  # compiles
+        monkeypatch.setattr(Block, "train", unseen)
         sys.setprofile(note)
         try:
             simulation.step()

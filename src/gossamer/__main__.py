@@ -1,5 +1,17 @@
-"""python -m gossamer."""
+"""python -m gossamer, and the command `gossamer`."""
 
-from gossamer.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """The command line, which takes a moment to import: Ctrl-C then is no error either."""
+    try:
+        from gossamer.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

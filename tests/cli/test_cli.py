@@ -89,7 +89,7 @@ def test_a_run_prints_one_json_object_the_same_for_the_same_seed_and_any_workers
 MISTAKES = {
     "run nothing": "nothing is neither a file nor a recipe; the recipes are dpsgd-digits",
     "run jwins-digit": "jwins-digit is neither a file nor a recipe (did you mean jwins-digits?); the recipes are",
-    "run jwins-digits --set nodes=3": "take more nodes, or another topology such as ring or fully-connected",
+    "run jwins-digits --set nodes=3": "another topology such as ring (--set topology.name=ring, in",
     "export nowhere": "nowhere is not a run",
     "export there --node first": "--node first: take mean, or the number of a node, from 0",
     "run jwins-digits --set algorithm.budget=2": "algorithm.budget must be over 0 and at most 1",
@@ -115,6 +115,16 @@ MISTAKES = {
     "demo --out broken.toml/demo": "cannot be made: Not a directory; name another directory",
     "run jwins-digits --set name=../up": "name must be 1 to 100 letters, digits",
     f"run jwins-digits --set nodes={10**24}": f"{10**24} nodes cannot share 1437 samples",
+    f"run jwins-digits --set batch_size={10**24}": f"batch_size must be under 2^31, {10**24} was given",
+    f"run jwins-digits --set local_steps={10**21}": f"local_steps must be under 2^31, {10**21} was given",
+    f"run jwins-digits --set exchanges={10**24}": f"exchanges must be under 2^31, {10**24} was given",
+    f"run jwins-digits --rounds {10**18}": f"rounds must be under 2^31, {10**18} was given",
+    f"run jwins-digits --set task.hidden={10**13}": "more memory than there is",
+    f"run jwins-digits --set task.hidden={10**18}": "more memory than there is",
+    f"run jwins-digits --set task.hidden={10**30}": "more memory than there is",
+    "run dpsgd-digits --set task={name='quadratic',num_samples=100000000000000}": "more memory than there is",
+    "run dpsgd-digits --set task={name='quadratic',dimension=100000000000000}": "more memory than there is",
+    f"cost mlp --batch {10**27}": "is not in the range",
 }
 
 
@@ -136,6 +146,42 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert "Traceback" not in said.err
     assert said.out == ""
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")  # as if Ctrl-C came at that moment
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "gossamer", "list"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.slow
+def test_precompile_compiles_every_kernel_and_tells_where_it_is_kept(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "gossamer", "precompile"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert f"kept in {tmp_path}" in done.stderr
+    found = subprocess.run(
+        [sys.executable, "-c", NOT_KEPT], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout == "put_gap\n", found.stderr  # which is inlined in others
+
+
+NOT_KEPT = """
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from numba.core.dispatcher import Dispatcher
+import gossamer
+for module in walk_packages(gossamer.__path__, "gossamer."):
+    for name, kernel in vars(import_module(module.name)).items():
+        if isinstance(kernel, Dispatcher) and kernel.__module__ == module.name:
+            files = Path(kernel.stats.cache_path).glob(f"*.{kernel.py_func.__qualname__}-*.nbi")
+            if not list(files):
+                print(name)
+"""
 
 
 def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_its_metrics(tmp_path: Path, in_process: Run) -> None:

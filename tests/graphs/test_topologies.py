@@ -433,7 +433,7 @@ def test_an_edge_list_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
         EdgeList(str(tmp_path / "binary")).at(4, 0, 0)
 
 
-WAY_OUT = "; take more nodes, or another topology such as ring or fully-connected"
+WAY_OUT = "; take more nodes, or another topology such as ring (--set topology.name=ring, in Python gs.Ring())"
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ COMPARED = ["dpsgd", "random-sampling", "jwins", "choco", "deep-squeeze", "deep-
 
 @click.command()
 @click.argument("model")
-@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Samples per step and node.")
+@click.option(
+    "--batch", type=click.IntRange(1, 2**31), default=32, show_default=True, help="Samples per step and node."
+)
 @click.option("--precision", type=click.Choice(["float", "int8", "both"]), default="both", help="What the table shows.")
 @click.option("--nodes", type=click.IntRange(min=3), default=8, show_default=True, help="Of the ring.")
 @click.option("--samples", type=click.IntRange(min=1), default=50_000, show_default=True, help="All training samples.")

@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, runs
+from gossamer.cli import cost, data, experiments, peers, precompile, runs
 from gossamer.cli.options import say
 
 
@@ -22,7 +22,7 @@ def cli() -> None:
 for command in (
     *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
     *(experiments.list_, experiments.init, data.data, cost.cost),
-    *(peers.keys, peers.peer, peers.up),
+    *(peers.keys, peers.peer, peers.up, precompile.precompile),
 ):
     cli.add_command(command)
 
@@ -52,6 +52,9 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ExperimentError):
         say(str(error))
         return 2
+    if _is_too_large(error):
+        say("this takes more memory than there is; take a smaller model, fewer nodes or samples, or smaller batches")
+        return 2
     if isinstance(error, StopRequest):
         say(f"{error}; continue with: gossamer resume {shlex.quote(str(error.run.directory))}")
         return 130
@@ -62,3 +65,17 @@ def _explain(error: Exception) -> int:
     else:
         raise error
     return 1
+
+
+def _is_too_large(error: BaseException | None) -> bool:
+    """Was there not enough memory, or a size that no number holds? torch has no class of its own for it."""
+    if error is None or isinstance(error, MemoryError | OverflowError):
+        return error is not None
+    told = (
+        "allocate memory",
+        "not enough memory",
+        "out of memory",
+        "size calculation overflowed",
+        "Overflow when unpacking",
+    )
+    return any(words in str(error) for words in told) or _is_too_large(error.__cause__)

@@ -113,6 +113,8 @@ class Experiment:
         _check(0 <= self.seed < 2**63, "seed", "at least 0 and under 2^63", self.seed)
         for name in ("nodes", "rounds", "local_steps", "exchanges", "batch_size"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name in ("rounds", "local_steps", "exchanges", "batch_size"):
+            _check(getattr(self, name) < 2**31, name, "under 2^31", getattr(self, name))
         _check(self.settle >= 0, "settle", "at least 0", self.settle)
 
     @property

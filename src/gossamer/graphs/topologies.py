@@ -76,7 +76,7 @@ def _check_degree(field: str, degree: int, nodes: int) -> None:
     if nodes <= degree:
         raise ValueError(
             f"{field} {degree} needs at least {degree + 1} nodes, {nodes} were given; "
-            "take more nodes, or another topology such as ring or fully-connected"
+            "take more nodes, or another topology such as ring (--set topology.name=ring, in Python gs.Ring())"
         )
 
 
