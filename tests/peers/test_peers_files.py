@@ -73,7 +73,7 @@ def test_a_peers_files_are_its_own_and_two_peers_cannot_share_a_directory(tmp_pa
     before = os.umask(0o022)
     try:
         with group_of_three(tmp_path, tmp_path / "bob", Log(os.open(os.devnull, os.O_WRONLY))) as (running, config):
-            for _ in range(3):
+            for _ in range(20):
                 until((config.out / "metrics.jsonl").exists)
                 with pytest.raises(ExperimentError, match="bob is in use by another process; wait until"):
                     run_peer(EXPERIMENT, config)

@@ -1,5 +1,7 @@
 """Messages to frames and back: nothing lost, sizes known beforehand, nothing taken that is not a message of the run."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -220,3 +222,26 @@ def test_the_reference_s_bytes_are_elias_gamma_of_differences_and_fpzip():
     values = np.array([3, 4, 6, 14], np.float32)
     expected = 16 + 2 + len(fpzip.compress(values, precision=0, order="C"))
     assert elias_fpzip_bytes({"x": PartSpec(sparse=True)}, message) == [expected]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("float32", 2.1), ("float16", 2.0), ("int8", 2.1)])
+def test_reading_takes_little_more_memory_than_the_frame_and_what_is_read(kind: str, most: float) -> None:
+    width = 200_000
+    noise = np.random.default_rng(0)
+    if kind == "int8":
+        levels = torch.from_numpy(noise.integers(-127, 128, (1, width), np.int16))
+        part = Part(levels.float(), None, Quantized(levels, torch.ones(1, 1), bucket=0))
+    else:  # random bits, which no coding shortens
+        numbers = np.frombuffer(noise.bytes(width * np.dtype(kind).itemsize), kind)
+        numbers = numbers.copy() if kind == "float32" else np.nan_to_num(numbers).astype(np.float32)
+        part = Part(torch.from_numpy(numbers)[None])
+    codec = Codec({"x": PartSpec(width, values=kind)}, 1, 0, 0)
+    frame = codec.encode({"x": part}, 0, 0)
+    codec.decode(frame)
+    tracemalloc.start()
+    try:
+        codec.decode(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < most * 4 * width

@@ -89,9 +89,11 @@ class LevelCoder:
         count = width if positions is None else positions.size
         scales, at = self._read_scales(buffer, at, end, count)
         levels, at = self._read_levels(buffer, at, end, count)
-        numbers = levels.astype(np.float32) * (scales.repeat(self.bucket)[:count] if self.bucket else scales)
-        quantized = Quantized(spread(levels, positions, width), torch.from_numpy(scales[None]), self.bucket)
-        return spread(numbers, positions, width), quantized, at
+        numbers = levels.astype(np.float32)
+        numbers *= scales.repeat(self.bucket)[:count] if self.bucket else scales
+        values = spread(numbers, positions, width)
+        del numbers  # early, because others decide how much memory this takes
+        return values, Quantized(spread(levels, positions, width), torch.from_numpy(scales[None]), self.bucket), at
 
     def _read_levels(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[Levels, int]:
         coded, at = read_tag(buffer, at, end)
@@ -104,6 +106,8 @@ class LevelCoder:
         behind = at + (count * self.num_bits + 7) // 8
         if behind > end:
             raise values_end()
+        if self.num_bits == 8:
+            return _levels(buffer[at:behind], 1, 8, count)[0], behind
         bits = np.unpackbits(buffer[at:behind], count=count * self.num_bits, bitorder="little")
         digits = np.packbits(bits.reshape(count, self.num_bits), axis=1, bitorder="little").ravel()
         return _levels(digits, 1, self.num_bits, count)[0], behind

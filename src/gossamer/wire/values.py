@@ -112,11 +112,14 @@ class FloatCoder:
             symbols, behind = read_symbols(buffer, behind, end, count)
             words = np.empty(count, np.uint32)
             _join_floats(symbols, buffer, at, self.num_bits, words)
+            del symbols  # memory that others decide about is given back early
         else:
-            words = buffer[at:behind].copy().view(np.uint32 if self.num_bits == 32 else np.uint16).astype(np.uint32)
+            whole = buffer[at:behind].copy().view(np.uint32 if self.num_bits == 32 else np.uint16)
+            words = whole.astype(np.uint32, copy=False)
         if self.kind == "float16":
+            words = words.astype(np.uint16)
             with np.errstate(invalid="ignore"):  # a signalling NaN is a value like others
-                return words.astype(np.uint16).view(np.float16).astype(np.float32), behind
+                return words.view(np.float16).astype(np.float32), behind
         if self.kind == "bfloat16":
             words <<= np.uint32(16)
         return words.view(np.float32), behind
