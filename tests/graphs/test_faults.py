@@ -171,7 +171,7 @@ def test_scsp_refuses_late_messages_and_a_run_without_training() -> None:
     base = of("scsp", rounds=6)
     with pytest.raises(ExperimentError, match=r"faults\.late: scsp changes its averaging rate"):
         simulated(replace(base, faults=Faults(late=((1, 1),))))
-    with pytest.raises(ExperimentError, match="rounds: 4 was given, and the last 4 of scsp do not train"):
+    with pytest.raises(ExperimentError, match="rounds: 4 was given, and the last 4 only settle"):
         simulated(replace(base, rounds=4))
 
 

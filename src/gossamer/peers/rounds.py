@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core import Message, Round, row_of
+from gossamer.core import Message, row_of
 from gossamer.core.inbox import Arrival, BlockInbox
-from gossamer.core.rng import Streams
 from gossamer.core.state import map_tensors, tensors_of
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
@@ -219,8 +218,7 @@ class Node:
     def _weigh(self, message: Message, t: int) -> None:
         names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
         if names:
-            now = Round(self.round, 0.0, Streams(self.experiment.seed, [], self.round), self.experiment.rounds)
-            rate = self.experiment.algorithm.averaging_rate(now)
+            rate = self.experiment.averaging_rate(self.round)
             self._masses[t] = rate * message[names[0]].values.double().mean().item()
             self._masses.pop(t - ROUNDS_REMEMBERED, None)
 

@@ -193,7 +193,7 @@ def read_run(directory: Path, experiment: Experiment | None, through: float = in
         raise ExperimentError(
             f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
         )
-    metrics = files.read_lines(directory / "metrics.jsonl", through)
+    metrics = files.read_lines(directory / "metrics.jsonl", through, strict=False)  # what is missing is seen below
     if peer_metrics.is_of_peer(metrics):
         metrics = peer_metrics.as_of_run(directory / "metrics.jsonl", metrics)
     elif [row["round"] for row in metrics] != list(range(1, len(metrics) + 1)):

@@ -7,8 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.core import Round
-from gossamer.core.rng import Streams
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.delivery import Links
 from gossamer.simulator.shared_state import SharedState
@@ -112,11 +110,9 @@ class MassAccount:
             return 0.0
         assert self._part is not None
         sent_at = exchange - links.ages
-        rates = {at: self._averaging_rate(at // self._delivery.exchanges) for at in np.unique(sent_at).tolist()}
+        rates = {
+            at: self._experiment.averaging_rate(at // self._delivery.exchanges) for at in np.unique(sent_at).tolist()
+        }
         shares = torch.from_numpy(links.weights * [rates[at] for at in sent_at.tolist()])
         values = self._shared.messages[self._part].values[self._delivery.slot(sent_at, links.senders)]
         return float(values.double().mean(-1) @ shares)
-
-    def _averaging_rate(self, round: int) -> float:
-        rng = Streams(self._experiment.seed, [], round)
-        return self._experiment.algorithm.averaging_rate(Round(round, 0.0, rng, self._experiment.rounds))
