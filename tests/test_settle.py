@@ -103,6 +103,14 @@ def test_a_run_that_must_not_settle_for_ever_is_refused() -> None:
     simulated(replace(QUADRATIC, algorithm=Dpsgd(), settle=2, faults=late))
 
 
+def test_mass_that_is_lost_while_models_settle_is_accounted_for() -> None:
+    lossy = of("sparse-push", rounds=ROUNDS, settle=SETTLE, faults=Faults(drop=0.2))
+    _, _, metrics = models_before_and_after(lossy)
+    for row in metrics:
+        assert row["mass_on_nodes"] + row["mass_lost"] == pytest.approx(7, abs=1e-6)
+    assert metrics[-1]["mass_lost"] > metrics[ROUNDS - SETTLE]["mass_lost"] + 0.1
+
+
 def test_rounds_that_settle_spend_no_privacy() -> None:
     private = replace(QUADRATIC, privacy=gs.Privacy(clip=1.0, noise=1.0))
     epsilons = [gs.simulate(replace(private, rounds=r, settle=s)).result["epsilon"] for r, s in ((4, 0), (6, 2))]

@@ -50,7 +50,7 @@ def test_deliveries_of_one_message_and_of_many_arrive_whole_and_tell_who_is_ther
             (came,) = bob.collect(round, [0], until)
             assert (came.sender, came.round, came.frames) == (0, round, (sent,))
             assert bob.round_of(0) == round
-        alice._link(1).flush(time.monotonic() + 60)
+        alice.outbox.flush(time.monotonic() + 60)
         assert alice.round_of(1) == len(sizes) - 1, "no one has asked: it was told with the answer to a message"
         assert alice.counters.totals()["bytes_out"] == bob.counters.totals()["bytes_in"] == sum(sizes)
     finally:

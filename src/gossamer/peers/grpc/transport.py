@@ -15,17 +15,9 @@ import grpc
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.grpc.liveness import Liveness
-from gossamer.peers.grpc.protocol import (
-    CHUNK,
-    ENVELOPE_KEY,
-    GREETING_KEY,
-    OPTIONS,
-    Envelope,
-    Heartbeat,
-    PutAnswer,
-    pieces,
-)
-from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoing
+from gossamer.peers.grpc.outbox import Outbox, reason_of
+from gossamer.peers.grpc.protocol import GREETING_KEY, Heartbeat
+from gossamer.peers.grpc.queues import Mailbox
 from gossamer.peers.grpc.reachability import Reachability
 from gossamer.peers.grpc.server import Server
 from gossamer.peers.identity.greeting import Greeting
@@ -38,23 +30,8 @@ from gossamer.wire.frame import Frame
 
 HEARTBEAT_TIMEOUT_SECONDS = 2.0
 TICK_SECONDS = 0.1
-POLL_SECONDS = 0.25
 CLOCK_SKEW_SECONDS = 60.0
 CLOCK_TOLD_SECONDS = 3600.0  # a neighbour whose clock differs is told of once in so long
-REFUSALS = (
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.UNIMPLEMENTED,
-)
-CHANNEL_OPTIONS = [
-    *OPTIONS,
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 2000),  # also how long one attempt to connect may take
-    ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-]
 
 
 class GrpcTransport:
@@ -95,20 +72,17 @@ class GrpcTransport:
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
         self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
-        self._on_outcome, self._on_restart, self.on_state = on_outcome, on_restart, on_state
+        self.on_state = on_state
         self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
         self._most_bytes = most_bytes
-        self._channels: dict[int, grpc.Channel] = {}
-        self._links: dict[int, Link] = {}
         self._watched: frozenset[int] = frozenset()
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._called: dict[int, float] = {}  # when each was last asked
         self._under_way: set[int] = set()
-        self._incarnations: dict[int, int] = {}  # the last known of each other peer
         self._away = False
-        self._sent_to: dict[int, int] = {}  # the incarnation of each that the last message was for
-        self._lock = threading.RLock()
-        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self.closing = threading.Event()
+        self.outbox = Outbox(self, on_outcome, on_restart)
         self._server = Server(self, most_bytes, check, state, bind or me.address)
         self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True, name="heartbeats")
         self._heartbeats.start()
@@ -123,13 +97,7 @@ class GrpcTransport:
         self.incarnation = secrets.randbits(32)
 
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
-        give_up = max(until, time.monotonic()) + self.timeouts.deadline_seconds
-        for receiver in receivers:
-            if not self._can_send(receiver):
-                self._done(receiver, round, 0, 0, False)
-                continue
-            outgoing = Outgoing(round, lambda to=receiver: payload(to), give_up)  # type: ignore[misc]
-            self._link(receiver).offer(outgoing, until)
+        self.outbox.publish(round, receivers, payload, until)
 
     def collect(self, round: int, senders: Sequence[int], until: float) -> list[Arrived]:
         def idle(sender: int) -> bool:
@@ -151,7 +119,7 @@ class GrpcTransport:
     def alive(self, node: int) -> bool:
         return self._fits(node) and self.liveness.alive(node)
 
-    def _can_send(self, node: int) -> bool:
+    def can_send(self, node: int) -> bool:
         return self.alive(node) and not self.reachability.blocked(node)
 
     def answered(self, node: int) -> bool:
@@ -174,7 +142,7 @@ class GrpcTransport:
         return self.liveness.round_of(node)
 
     def pull(self, node: int) -> bytes | None:
-        call = self._channel(node).unary_stream("/gossamer.Peer/Pull")
+        call = self.outbox.channel(node).unary_stream("/gossamer.Peer/Pull")
         frame = bytearray()
         try:
             for chunk in call(b"", timeout=self.timeouts.deadline_seconds):
@@ -182,22 +150,17 @@ class GrpcTransport:
                 if len(frame) > self._most_bytes:
                     raise ValueError("too long")
         except (grpc.RpcError, ValueError) as error:
-            self.log("pull failed", neighbour=self.name_of(node), reason=_reason(error))
+            self.log("pull failed", neighbour=self.name_of(node), reason=reason_of(error))
             return None
         self.counters.add(pulls_in=1, pull_bytes_in=len(frame))
         return bytes(frame)
 
     def close(self, until: float) -> None:
-        for link in list(self._links.values()):
-            link.flush(until)
-        self._closing.set()
-        for link in self._links.values():
-            link.close()
+        self.outbox.flush(until)
+        self.closing.set()
+        self.outbox.stop()
         self._server.close()
-        for channel in self._channels.values():
-            channel.close()
-        for link in self._links.values():
-            link.join(2)
+        self.outbox.close()
         self._heartbeats.join(2)
 
     # What may change while it runs.
@@ -211,9 +174,7 @@ class GrpcTransport:
                 self._server.renew(credentials)
             for node, member in before.items():
                 if renewed or group.nodes.get(node) != member:
-                    channel = self._channels.pop(node, None)
-                    if channel is not None:
-                        channel.close()
+                    self.outbox.disconnect(node)
                 if group.nodes.get(node) != member:
                     self.liveness.forget(node)
                     self.reachability.forget(node)
@@ -221,8 +182,8 @@ class GrpcTransport:
         self.mailbox.wake()
 
     def heartbeat_for(self, node: int) -> Heartbeat:
-        round, link = self.round, self._links.get(node)  # the round first: what it has to send, it has sent by then
-        pending = link.oldest if link is not None else None
+        round = self.round  # first: what it has to send, it has sent by then
+        pending = self.outbox.oldest(node)
         settled = round if pending is None else min(round, pending)
         gets_through = not self.reachability.blocked(node)
         running = self.started is not None
@@ -239,7 +200,7 @@ class GrpcTransport:
                      "certificates depend on them, but those end early or late")  # fmt: skip
         self.skews[node] = skew
         self._asked[node] = time.monotonic()  # this peer's own heartbeat went with it
-        self._take_incarnation(node, heartbeat.incarnation)
+        self.outbox.take_incarnation(node, heartbeat.incarnation)
         self._note_cut_off(node, heartbeat.gets_through)
         if self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running, heartbeat.gets_through):
             self.reachability.try_anew(node)
@@ -273,107 +234,11 @@ class GrpcTransport:
             "start it with the experiment, run and version of theirs"
         )
 
-    # The ways out.
-
-    def _channel(self, node: int) -> grpc.Channel:
-        with self._lock:
-            if node not in self._channels:
-                member, c = self.group.nodes[node], self.credentials
-                tls = grpc.ssl_channel_credentials(c.authority, c.key, c.certificate)
-                # The host at the address must be the peer that is listed there, not just any member.
-                options = [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", member.name)]
-                self._channels[node] = grpc.secure_channel(member.address, tls, options)
-            return self._channels[node]
-
-    def _link(self, node: int) -> Link:
-        with self._lock:
-            if node not in self._links:
-
-                def send(round: int, payload: Callable[[], bytes], until: float) -> Delivered:
-                    return self._put(node, round, payload, until)
-
-                def done(round: int, num_bytes: int, tries: int, taken: bool) -> None:
-                    self._done(node, round, num_bytes, tries, taken)
-
-                self._links[node] = Link(self.name_of(node), send, done, lambda: self._can_send(node))
-            return self._links[node]
-
-    def _done(self, node: int, round: int, num_bytes: int, tries: int, taken: bool) -> None:
-        self.counters.add(bytes_resent=num_bytes * max(0, tries - 1))
-        if taken:
-            self.counters.add(messages_out=1, bytes_out=num_bytes)
-        else:
-            self.counters.add(lost_out=1)
-        with self._lock:  # what a former incarnation of the receiver took is forgotten
-            self._on_outcome(node, round, taken and self._sent_to.get(node) == self._incarnations.get(node))
-
-    def _put(self, node: int, round: int, payload: Callable[[], bytes], until: float) -> Delivered:
-        incarnation = self._sent_to[node] = self._incarnations.get(node, 0)  # before the payload is made for it
-        frames = payload()
-        return Delivered(self._send(node, round, frames, incarnation, until), len(frames))
-
-    def _send(self, node: int, round: int, frames: bytes, incarnation: int, until: float) -> Outcome:
-        seconds = until - time.monotonic()
-        try:
-            began = time.monotonic()
-            envelope = Envelope(round, len(frames), incarnation, self.heartbeat_for(node))
-            future = self._call_put(node, envelope, frames, max(0.1, seconds))
-        except (ValueError, KeyError):  # closed, or not in the group any more, in this moment
-            return Outcome.RETRY
-        while True:
-            try:
-                return self._after_verdict(node, future.result(POLL_SECONDS), began)
-            except grpc.FutureTimeoutError:
-                if not self._can_send(node) or self._closing.is_set():
-                    future.cancel()
-                    return Outcome.RETRY
-            except (grpc.RpcError, grpc.FutureCancelledError) as error:
-                return self._after_failure(node, error)
-
-    def _call_put(self, node: int, envelope: Envelope, frames: bytes, seconds: float) -> Any:
-        """A stream of one message is, to the other end, what a single message is, and costs a thread more here."""
-        metadata = ((ENVELOPE_KEY, envelope.write()),)
-        if len(frames) > CHUNK:
-            stream = self._channel(node).stream_unary("/gossamer.Peer/Put")
-            return stream.future(pieces(frames), timeout=seconds, metadata=metadata)
-        return self._channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=metadata)
-
-    def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
-        self.reachability.succeeded(node)
-        try:
-            self.take_heartbeat(node, Heartbeat.read(answer[1:]), time.monotonic() - began)
-        except ValueError:
-            return Outcome.REFUSED
-        outcomes = {
-            PutAnswer.EARLY: Outcome.RETRY,
-            PutAnswer.TAKEN: Outcome.TAKEN,
-            PutAnswer.NEW_INCARNATION: Outcome.NEW_INCARNATION,
-        }
-        return outcomes.get(answer[:1], Outcome.REFUSED)
-
-    def _take_incarnation(self, node: int, incarnation: int) -> None:
-        with self._lock:
-            before = self._incarnations.get(node)
-            self._incarnations[node] = incarnation
-            if before is not None and before != incarnation:
-                self.reachability.try_anew(node)
-                self._on_restart(node)
-
-    def _after_failure(self, node: int, error: Exception) -> Outcome:
-        code = error.code() if isinstance(error, grpc.RpcError) else None
-        if code in REFUSALS:
-            self.log.rate_limited("message refused", neighbour=self.name_of(node), reason=_reason(error))
-            return Outcome.REFUSED
-        if code is grpc.StatusCode.UNAVAILABLE:
-            self.liveness.silent(node, refused=True)
-            self.reachability.failed(node, True, _reason(error))
-        return Outcome.RETRY
-
     # Who is there.
 
     def _send_heartbeats(self) -> None:
         ticked = _awake_and_asleep()
-        while not self._closing.wait(TICK_SECONDS):
+        while not self.closing.wait(TICK_SECONDS):
             now, before, ticked = time.monotonic(), ticked, _awake_and_asleep()
             stood_still = ticked - before > self.timeouts.dead_seconds
             if stood_still or (self._watched and not any(self.alive(node) for node in self._watched)):
@@ -398,12 +263,12 @@ class GrpcTransport:
                 code = error.code() if isinstance(error, grpc.RpcError) else None
                 refused = code is not grpc.StatusCode.DEADLINE_EXCEEDED
                 self.liveness.silent(node, refused)
-                if code is not None and not self._closing.is_set():
-                    self.reachability.failed(node, refused, _reason(error))
+                if code is not None and not self.closing.is_set():
+                    self.reachability.failed(node, refused, reason_of(error))
                 self.mailbox.wake()
 
         try:
-            call = self._channel(node).unary_unary("/gossamer.Peer/Beat")
+            call = self.outbox.channel(node).unary_unary("/gossamer.Peer/Beat")
             told = self.heartbeat_for(node)._replace(gets_through=True).write()  # if it comes, it does
             call.future(told, timeout=HEARTBEAT_TIMEOUT_SECONDS, metadata=self.greeting_metadata).add_done_callback(
                 answered
@@ -459,10 +324,3 @@ def _difference(ours: Greeting, content: bytes) -> str:
         return ours.differences(Greeting.read(content))
     except ValueError as error:
         return f"a greeting that cannot be read ({error})"
-
-
-def _reason(error: Exception) -> str:
-    """Without what gRPC says of all addresses before it comes to the one that counts."""
-    if not isinstance(error, grpc.RpcError):
-        return str(error)
-    return f"{error.code().name}: {(error.details() or '').rpartition('last error: ')[2][:300]}"
