@@ -23,6 +23,7 @@ from gossamer.algorithms import (
     GradientTracking,
     Jwins,
     JwinsPush,
+    Lace,
     LocalOnly,
     QuantizedJwins,
     QuantSgp,
@@ -41,7 +42,7 @@ from gossamer.data import Quadratic
 from gossamer.data.partition import LabelShards
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.delivery import Delivery
-from gossamer.graphs.topologies import DirectedRandom, FullyConnected, RandomMatching, RandomRegular, Redrawn
+from gossamer.graphs.topologies import DirectedRandom, FullyConnected, Matchings, RandomMatching, RandomRegular, Redrawn
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
 from gossamer.training.optimizer import Optimizer
@@ -84,6 +85,8 @@ CASES = {
     "choco-auto": Case(Choco(Quantize(4)), "mean", STATIC),
     "choco-random": Case(Choco(RandomK(0.3), 0.2), "mean", steady=False),
     "silk": Case(Silk(kept=0.3, rate=0.4), "mean"),
+    "lace": Case(Lace(step=1.5), "mean", {"topology": Matchings()}),
+    "lace-twice-per-round": Case(Lace(step=1.0, wavelet=False), "mean", {"topology": Matchings(), "exchanges": 2}),
     "choco-bfloat16": Case(RelativeToInit(Choco(BFloat16(), 1.0, Fourier())), "mean", STATIC),
     "deep-squeeze": Case(DeepSqueeze(SOME, 0.2), "mean"),
     "deep-squeeze-random": Case(DeepSqueeze(RandomK(0.5), "table"), "mean", steady=False),

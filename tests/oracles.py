@@ -155,6 +155,19 @@ def silk(p: Problem) -> Matrix:
     return x
 
 
+def lace(p: Problem) -> Matrix:
+    x, transform, places = p.x, wavelet_matrix(p.x.shape[1]), 3
+    memory = [np.zeros_like(x) for _ in range(places)]
+    for t, w in enumerate(p.weights):
+        x = p.descend(x)
+        d = (x - p.x) @ transform.T - memory[t % places]
+        level = np.sign(d) * np.floor(abs(d) / (1.5 * np.sqrt((d**2).mean(1, keepdims=True))) + 0.35)
+        q = level * (level * d).sum(1, keepdims=True) / np.maximum((level**2).sum(1, keepdims=True), 1)
+        memory[t % places] = memory[t % places] + w @ q
+        x = x + (w @ q - q) @ transform
+    return x
+
+
 def deep_squeeze(p: Problem) -> Matrix:
     x, d = p.x, np.zeros_like(p.x)
     for w in p.weights:

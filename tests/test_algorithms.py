@@ -95,6 +95,7 @@ ORACLES = {
     "jwins-8-bit": oracles.jwins_8_bit,
     "choco": oracles.choco,
     "silk": oracles.silk,
+    "lace": oracles.lace,
     "deep-squeeze": oracles.deep_squeeze,
     "d2": oracles.d2,
     "gradient-tracking": oracles.gradient_tracking,
@@ -145,7 +146,8 @@ class Gossip:
 
     def __init__(self, case: str, x: Tensor):
         self.topology, self.nodes, self.t = of(case).topology, range(len(x)), 0
-        self.algorithm: Algorithm = CASES[case].algorithm.prepare(self.topology.at(len(x), 0, 0), (x.shape[1],))
+        mixing = replace(self.topology.at(len(x), 0, 0), period=self.topology.period(len(x)))
+        self.algorithm: Algorithm = CASES[case].algorithm.prepare(mixing, (x.shape[1],))
         self.state: State = self.algorithm.init(torch.zeros_like(x))
         self.sums: dict[str, Tensor] = {}
         self.state = self.algorithm.local_step(self.state, -x, self._round())

@@ -17,16 +17,18 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     # isort: off
     from gossamer.algorithms import (
         AdPsgd, Alias, AllReduce, Centralized, Choco, ClippedGossip, CoordinateMedian, D2, DcdPsgd, DeepSqueeze, Dpsgd,
-        EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, LocalOnly, Momentum, PushSum, QuantSgp, QuantizedJwins,
-        QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp, Silk, SkewScout, SparsePush, Wrapper,
+        EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, Lace, LocalOnly, Momentum, PushSum, QuantSgp,
+        QuantizedJwins, QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp, Silk, SkewScout, SparsePush,
+        Wrapper,
     )
     from gossamer.compressors import (
-        BFloat16, Chain, Compressor, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Sign, Threshold, TopK,
+        BFloat16, Chain, Compressor, DeadZone, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Sign, Threshold,
+        TopK,
     )
     from gossamer.transforms import Fourier, Identity, Transform, Wavelet
     from gossamer.graphs.topologies import (
-        Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, OnePeerExponential,
-        RandomMatching, RandomRegular, Redrawn, Ring, SmallWorld, Star, Topology, Torus,
+        Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, Matchings,
+        OnePeerExponential, RandomMatching, RandomRegular, Redrawn, Ring, SmallWorld, Star, Topology, Torus,
     )
     from gossamer.graphs.faults import Faults
     from gossamer.data import (
@@ -75,14 +77,16 @@ _MODULES = {  # by what they are called here
 _NAMES = {  # by the module that has them
     "algorithms": (
         "AdPsgd Alias AllReduce Centralized Choco ClippedGossip CoordinateMedian D2 DcdPsgd DeepSqueeze Dpsgd EcdPsgd "
-        "Epidemic GradientTracking Jwins JwinsPush LocalOnly Momentum PushSum QuantSgp QuantizedJwins "
+        "Epidemic GradientTracking Jwins JwinsPush Lace LocalOnly Momentum PushSum QuantSgp QuantizedJwins "
         "QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout SparsePush Wrapper"
     ),
-    "compressors": "BFloat16 Chain Compressor LayerwiseTopK NoCompression Qsgd Quantize RandomK Sign Threshold TopK",
+    "compressors": (
+        "BFloat16 Chain Compressor DeadZone LayerwiseTopK NoCompression Qsgd Quantize RandomK Sign Threshold TopK"
+    ),
     "transforms": "Fourier Identity Transform Wavelet",
     "graphs.topologies": (
-        "Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected OnePeerExponential "
-        "RandomMatching RandomRegular Redrawn Ring SmallWorld Star Topology Torus"
+        "Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected Matchings "
+        "OnePeerExponential RandomMatching RandomRegular Redrawn Ring SmallWorld Star Topology Torus"
     ),
     "graphs.faults": "Faults",
     "data": (
@@ -109,21 +113,22 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
     "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "BFloat16", "ByClient", "CelebA",
     "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor", "Constant",
-    "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeepSqueeze", "Digits", "DirectedRandom", "DirectedRing",
-    "Dirichlet", "DistilBert", "Dpsgd", "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Evaluation",
-    "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier",
-    "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette",
-    "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "LayerwiseTopK", "LocalOnly", "LogisticRegression",
-    "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential",
-    "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic",
-    "QuantSgp", "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching",
-    "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54",
-    "Result", "Ring", "Round", "Run", "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk",
-    "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams",
-    "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform",
-    "Transformer", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compressors", "core", "models",
-    "open_run", "partial_average", "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part",
-    "tasks", "to_int8", "topologies", "transforms", "where", "write_report",
+    "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits", "DirectedRandom",
+    "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi",
+    "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing",
+    "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder",
+    "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly",
+    "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens",
+    "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy",
+    "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
+    "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit",
+    "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Schedule", "Scsp",
+    "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush",
+    "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task", "Threshold",
+    "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire", "Wrapper",
+    "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average", "partitions",
+    "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8", "topologies",
+    "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from gossamer.compressors import (
     BFloat16,
     Chain,
     Compressor,
+    DeadZone,
     LayerwiseTopK,
     NoCompression,
     Qsgd,
@@ -55,7 +56,7 @@ coarse = {
     "sign": Sign(),
     "sign-of-buckets": Sign(bucket=7),
 }
-CASES: dict[str, Compressor] = {"none": NoCompression(), **sparse, **coarse}
+CASES: dict[str, Compressor] = {"none": NoCompression(), "dead-zone": DeadZone(), **sparse, **coarse}
 CASES |= {f"top-k, {name}": Chain(sparse["top-k"], then) for name, then in coarse.items()}
 CASES |= {f"{name}, qsgd": Chain(first, Qsgd(bits=3, bucket=16)) for name, first in sparse.items()}
 CASES |= {f"{name}, sign": Chain(first, Sign(bucket=7)) for name, first in sparse.items()}

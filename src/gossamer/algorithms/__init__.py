@@ -14,6 +14,7 @@ from gossamer.algorithms.dpsgd import Dpsgd
 from gossamer.algorithms.gradient_tracking import GradientTracking
 from gossamer.algorithms.jwins import Jwins, QuantizedJwins
 from gossamer.algorithms.jwins_push import JwinsPush
+from gossamer.algorithms.lace import Lace
 from gossamer.algorithms.momentum import Momentum, QuasiGlobalMomentum
 from gossamer.algorithms.push_sum import PushSum, QuantSgp, Scsp, Sgp, SparsePush
 from gossamer.algorithms.robust import ClippedGossip, CoordinateMedian
@@ -46,6 +47,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "jwins-push": JwinsPush,
     "jwins-quantized": QuantizedJwins,
     "silk": Silk,
+    "lace": Lace,
     "push-sum": PushSum,
     "relative-to-init": RelativeToInit,
 }
@@ -73,6 +75,7 @@ PAPERS = {
     "jwins-push": "Gossamer",
     "jwins-quantized": "Gossamer",
     "silk": "Gossamer",
+    "lace": "Gossamer",
     "relative-to-init": "Gossamer",
 }
 
@@ -94,6 +97,7 @@ __all__ = [
     "GradientTracking",
     "Jwins",
     "JwinsPush",
+    "Lace",
     "LocalOnly",
     "Momentum",
     "PushSum",

@@ -16,11 +16,12 @@ rounding of float32, for rows of `width` numbers, buckets of n:
     qsgd, max      unbiased      the same
     qsgd, l2       unbiased      omega = n / (4 s^2) if n <= 4 s^2, else sqrt(n) / s - 1
     sign           contraction   delta = 1 / n
+    dead-zone      contraction   delta = 1 - (step (1 - offset))^2, or 0 if that is under 0
     chain          contraction   delta = the product of the two (the second's, if that is under 0)
 """
 
 from gossamer.compressors.base import Chain, Compressor, Kind
-from gossamer.compressors.quantizers import BFloat16, Qsgd, Quantize, Sign
+from gossamer.compressors.quantizers import BFloat16, DeadZone, Qsgd, Quantize, Sign
 from gossamer.compressors.sparsifiers import (
     LayerwiseTopK,
     NoCompression,
@@ -42,6 +43,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "quantize": Quantize,
     "qsgd": Qsgd,
     "sign": Sign,
+    "dead-zone": DeadZone,
     "chain": Chain,
 }
 
@@ -50,6 +52,7 @@ __all__ = [
     "BFloat16",
     "Chain",
     "Compressor",
+    "DeadZone",
     "Kind",
     "LayerwiseTopK",
     "NoCompression",

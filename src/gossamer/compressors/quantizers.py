@@ -20,6 +20,7 @@ from gossamer.core.rng import Streams
 from gossamer.core.settings import check_types
 
 LARGEST, LENGTH, MEAN = 0, 1, 2  # of a bucket: the largest |x|, the l2 norm, the mean |x|
+_FINER_STEP = 2.0  # of a dead zone, in rounds that settle
 
 Rows = NDArray[np.float32]
 Marks = NDArray[np.bool_]
@@ -96,6 +97,28 @@ def to_values(levels: Levels, sent: Marks, bucket: int, scales: Rows, values: Ro
             num_held += 1
             if num_held == bucket:
                 num_held, which = 0, which + 1
+
+
+@njit(cache=True)
+def to_dead_zone(rows: Rows, step: float, offset: float, top: int, levels: Levels, scales: Rows) -> None:
+    """Levels in units of `step` times a row's root mean square, and one scale per row: that unit, times the gain that
+    makes the error of the levels that are not 0 least."""
+    for r in range(rows.shape[0]):
+        squares = 0.0
+        for c in range(rows.shape[1]):
+            squares += np.float64(rows[r, c]) ** 2
+        unit = step * np.sqrt(squares / rows.shape[1])
+        if not unit > 0:
+            continue
+        product, length = 0.0, 0.0
+        for c in range(rows.shape[1]):
+            x = np.float64(rows[r, c])
+            level = min(np.floor(abs(x) / unit + offset), np.float64(top))
+            levels[r, c] = np.int16(level if x > 0 else -level)
+            product += level * abs(x)
+            length += level * level
+        if length > 0:
+            scales[r, 0] = product / length
 
 
 @dataclass(frozen=True)
@@ -213,6 +236,40 @@ class Sign(Compressor):
     def delta(self, width: int) -> float:
         """|x|_1^2 / (n |x|_2^2), which is least for a single entry among zeros."""
         return 1 / _longest(self.bucket, width)
+
+
+@dataclass(frozen=True)
+class DeadZone(Compressor):
+    """Few entries, in few levels: |x| in units of `step` times the root mean square, most of which round to 0.
+
+    level = floor(|x| / unit + offset), so that with 0.35 what is under 0.65 units is not sent. What travels are the
+    entries whose level is not 0. Rounds that settle take a finer step.
+    """
+
+    step: float = 3.0  # in units of the root mean square of the row
+    offset: float = 0.35  # 0.5: to the nearest level
+
+    kind = "contraction"
+    spec = PartSpec(sparse=True, values="int8")
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if not 0 < self.step < math.inf:
+            raise ValueError(f"step must be over 0 and finite, {self.step} was given")
+        if not 0 <= self.offset <= 0.5:
+            raise ValueError(f"offset must be from 0 to 0.5, {self.offset} was given")
+
+    def __call__(self, x: Tensor, round: Round) -> Part:
+        rows: Rows = x.contiguous().numpy()
+        levels, scales = np.zeros(rows.shape, np.int16), np.zeros((len(rows), 1), np.float32)
+        step = min(self.step, _FINER_STEP) if round.settling else self.step
+        to_dead_zone(rows, step, self.offset, _top(8), levels, scales)
+        sent = levels != 0
+        return _part(levels, torch.from_numpy(sent), sent, scales, bucket=0)
+
+    def delta(self, width: int) -> float:
+        """Where all entries are alike and under the dead zone, nothing is sent."""
+        return 0.0 if self.step * (1 - self.offset) > 1 else 1 - (self.step * (1 - self.offset)) ** 2
 
 
 def quantize(x: Tensor, sent: Tensor | None, bucket: int, norm: int, top: int, rng: Streams | None) -> Part:

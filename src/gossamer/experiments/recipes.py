@@ -4,14 +4,15 @@ Data sets are read from the directory of --data; see docs/data.md.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from gossamer.algorithms import Dpsgd, Jwins, QuantSgp, RandomSampling, Scsp, Sgp, Silk, SparsePush
+from gossamer.algorithms import Dpsgd, Jwins, Lace, QuantSgp, RandomSampling, Scsp, Sgp, Silk, SparsePush
 from gossamer.compressors import Chain, LayerwiseTopK, Quantize, TopK
 from gossamer.core import Algorithm
 from gossamer.data import CelebA, Cifar10, Digits, Femnist, MovieLens, Shakespeare
 from gossamer.data.partition import ByClient, LabelCuts, LabelShards, Partition, Skew
 from gossamer.experiments.experiment import Evaluation, Experiment, TaskSource
-from gossamer.graphs.topologies import DirectedRing, FourNodeRing, RandomRegular, Topology
+from gossamer.graphs.topologies import DirectedRing, FourNodeRing, Matchings, RandomRegular, Topology
 from gossamer.models import FemnistCnn, ResNet20
 from gossamer.training.optimizer import Optimizer, Steps
 
@@ -52,6 +53,12 @@ def jwins_digits() -> Experiment:
 def silk_digits() -> Experiment:
     """Silk on the digits: signs of the differences that neighbours know least well."""
     return _digits("silk-digits", Silk())
+
+
+def lace_digits() -> Experiment:
+    """Lace on the digits: pairs that share a memory, two meetings per round, and four rounds to settle."""
+    experiment = _digits("lace-digits", Lace(step=2.0))
+    return replace(experiment, rounds=154, settle=4, exchanges=2, topology=Matchings())
 
 
 # -- JWINS's experiments: 96 nodes on a random 4-regular graph, data that differ from node to node ---------------------
@@ -239,6 +246,7 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "random-sampling-digits": random_sampling_digits,
     "jwins-digits": jwins_digits,
     "silk-digits": silk_digits,
+    "lace-digits": lace_digits,
     "sgp-ring": sgp_ring,
     "sparse-push-ring": sparse_push_ring,
     "scsp-ring": scsp_ring,

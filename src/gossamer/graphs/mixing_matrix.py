@@ -26,6 +26,7 @@ class MixingMatrix:
     indptr: NDArray[np.int64]  # (n + 1,): receiver i's entries are indptr[i] .. indptr[i + 1]
     senders: NDArray[np.int64]  # (nnz,): ascending within a receiver, its own number among them
     weights: NDArray[np.float64]  # (nnz,)
+    period: int = 1  # after so many exchanges the topology's graphs return; 0: never
 
     def __post_init__(self) -> None:
         for array in (self.indptr, self.senders, self.weights):

@@ -44,6 +44,10 @@ class Topology:
         """A round of each kind of graph that will come, for checking them all beforehand."""
         return (0,)
 
+    def period(self, nodes: int) -> int:
+        """After so many exchanges the same graphs come again; 0: never."""
+        return 1 if self.static else 0
+
     def with_digests(self) -> "Topology":
         """The same with the content of files that it reads noted; ValueError if it is not what was noted before."""
         return self
@@ -197,8 +201,11 @@ class OnePeerExponential(Topology):
     directed = True
     static = False
 
+    def period(self, nodes: int) -> int:
+        return max(1, (nodes - 1).bit_length())
+
     def at(self, nodes: int, seed: int, round: int) -> MixingMatrix:
-        return _mixing(self, nodes, seed, round % max(1, (nodes - 1).bit_length()))
+        return _mixing(self, nodes, seed, round % self.period(nodes))
 
     def links(self, nodes: int, seed: int, draw: int) -> Links:
         return pairs(np.arange(nodes), (np.arange(nodes) + 2**draw) % nodes)
@@ -239,6 +246,51 @@ class RandomMatching(Topology):
     def links(self, nodes: int, seed: int, draw: int) -> Links:
         order = permutation(philox(seed, "topology", round=draw), nodes)
         return pairs(order[: nodes // 2 * 2 : 2], order[1::2])
+
+
+@dataclass(frozen=True)
+class Matchings(Topology):
+    """Every node meets one other at a time, in a sequence of pairings that returns.
+
+    Of 2^k nodes it is the hypercube, which averages exactly in k meetings; of other numbers, as many random pairings,
+    over which everybody is connected. Of an odd number one node is left over each time.
+    """
+
+    length: int = 0  # pairings until the first returns; 0: log2 of the number of nodes, rounded up
+    static = False
+
+    def __post_init__(self) -> None:
+        _check(self.length >= 0, "length", "at least 1, or 0 for log2 of the nodes", self.length)
+
+    def period(self, nodes: int) -> int:
+        return self.length or max(1, (nodes - 1).bit_length())
+
+    def at(self, nodes: int, seed: int, round: int) -> MixingMatrix:
+        return _mixing(self, nodes, seed, round % self.period(nodes))
+
+    def links(self, nodes: int, seed: int, draw: int) -> Links:
+        if nodes & (nodes - 1) == 0:
+            bit = 1 << draw % max(1, (nodes - 1).bit_length()) if nodes > 1 else 0
+            low = np.flatnonzero(np.arange(nodes) & bit == 0)
+            return pairs(low, low | bit)
+        return _matchings(nodes, seed, self.period(nodes))[draw]
+
+
+@lru_cache(maxsize=4)
+def _matchings(nodes: int, seed: int, number: int) -> list[Links]:
+    """So many random pairings, drawn again until they connect all nodes."""
+    bits, least = philox(seed, "topology"), 2 if nodes > 2 else 1
+    if number < least:
+        raise ValueError(f"{number} pairing cannot connect {nodes} nodes; take length {least} or more, or 0")
+    found: list[Links] = []
+
+    def drawn() -> Links:
+        orders = [permutation(bits, nodes) for _ in range(number)]
+        found[:] = [pairs(order[: nodes // 2 * 2 : 2], order[1::2]) for order in orders]
+        return np.concatenate(found)
+
+    graphs.first_connected(drawn, nodes, f"a sequence of {number} pairings", "take a larger length")
+    return found
 
 
 _FOUR_NODE_RINGS = {
@@ -329,6 +381,10 @@ class Cycle(Topology):
     def representative_rounds(self) -> tuple[int, ...]:
         return tuple(self.every * place for place in range(len(self.graphs)))
 
+    def period(self, nodes: int) -> int:
+        own = all(graph.static or graph.random for graph in self.graphs)  # a schedule within counts laps of its own
+        return self.every * len(self.graphs) if own else 0
+
     def with_digests(self) -> "Cycle":
         return replace(self, graphs=tuple(graph.with_digests() for graph in self.graphs))
 
@@ -353,6 +409,7 @@ TOPOLOGIES: dict[str, type[Topology]] = {
     "directed-ring": DirectedRing,
     "directed-random": DirectedRandom,
     "random-matching": RandomMatching,
+    "matchings": Matchings,
     "four-node-ring": FourNodeRing,
     "edge-list": EdgeList,
     "redrawn": Redrawn,
