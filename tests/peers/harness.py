@@ -102,6 +102,12 @@ class Scripted:
     pulled: list[int] = field(default_factory=list)  # from whom
     incarnations: int = 0
 
+    def begin(self, round: int) -> None:
+        """It is in this round."""
+
+    def watch(self, nodes: list[int]) -> None:
+        """It finds out."""
+
     def name_of(self, node: int) -> str:
         return f"peer-{node}"
 

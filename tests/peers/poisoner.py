@@ -1,5 +1,5 @@
 """A peer that sends poison: it keeps all the rules, learns from nobody, and sends its model turned round and so many
-times as large, as the environment says."""
+times as large, as the environment says; or, if that is "growing", ever larger."""
 
 import os
 
@@ -13,7 +13,8 @@ honest = Block.send
 
 
 def send(self: Block, exchange: int, up: Tensor | None = None) -> Message:
-    message, times = honest(self, exchange, up), float(os.environ["POISON"])
+    message, poison = honest(self, exchange, up), os.environ["POISON"]
+    times = 900.0 ** (exchange + 1) if poison == "growing" else float(poison)
     return {name: Part((-times * part.values).clamp(-3e38, 3e38), part.sent) for name, part in message.items()}
 
 

@@ -155,22 +155,28 @@ def test_a_peer_that_cannot_note_what_it_releases_sends_no_more(tmp_path: Path, 
     assert json.loads((config.out / "privacy.json").read_text()) == {"releases": 0}
 
 
+def run_alone(config: PeerConfig, log: Log) -> str:
+    """Run a peer that reaches nobody, as it then says; the sha256 of its model."""
+    with pytest.raises(NodeError, match="reached none of its neighbours"):
+        run_peer(EXPERIMENT, config, ALONE, log=log)
+    return str(json.loads((config.out / "result.json").read_text())["model_sha256"])
+
+
 def test_what_an_earlier_version_left_in_metrics_does_not_keep_a_peer_from_going_on(tmp_path: Path) -> None:
     config = configs(tmp_path)[1]
     log = Log(os.open(os.devnull, os.O_WRONLY))
-    report = run_peer(EXPERIMENT, config, ALONE, log=log)
+    sha256 = run_alone(config, log)
     metrics = config.out / "metrics.jsonl"
     lines = metrics.read_bytes().splitlines(keepends=True)
     metrics.write_bytes(b"".join([*lines[:3], lines[3][:25], *lines[4:]]))  # two rows in a line, by a full disk
-    again = run_peer(EXPERIMENT, config, ALONE, log=log)
-    assert again["model_sha256"] == report["model_sha256"]
+    assert run_alone(config, log) == sha256
     assert [row["round"] for row in files.read_lines(metrics)] == [1, 2, 3, 6]
 
 
 def test_a_checkpoint_of_a_round_after_the_last_is_refused(tmp_path: Path) -> None:
     config = configs(tmp_path)[1]
     log = Log(os.open(os.devnull, os.O_WRONLY))
-    run_peer(EXPERIMENT, config, ALONE, log=log)
+    run_alone(config, log)
     saved, tensors = checkpoint.load(config.out) or pytest.fail("nothing was saved")
     saved.round = EXPERIMENT.rounds + 1
     checkpoint.save(config.out, saved, tensors)

@@ -11,7 +11,7 @@ from fuzz_peers import fuzz
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["jwins", "silk"])
+@pytest.mark.parametrize("algorithm", ["jwins", "silk", "clipped-gossip"])
 def test_what_a_listed_peer_says_and_answers_harms_nobody(algorithm: str, tmp_path: Path) -> None:
     found = fuzz(30, 1, algorithm, tmp_path / "up")
     assert not found["wrong"]

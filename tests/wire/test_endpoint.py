@@ -138,3 +138,28 @@ def test_sums_that_would_become_infinite_are_refused_and_not_kept() -> None:
 def test_the_indices_of_a_cumulative_part_cannot_be_shared() -> None:
     with pytest.raises(ValueError, match="part 'w' has the indices of 'q', which is cumulative"):
         resync_parts(PARTS | {"w": PartSpec(width=100, same_indices_as="q")})
+
+
+def test_after_a_refused_message_nothing_of_its_sender_counts_until_it_resyncs() -> None:
+    sender, receiver = ends()
+    for t in range(3):
+        outgoing = sender.send(message(t, 5), t)
+        frames = receiver.check(outgoing.bytes_for(8), 7, t)
+        if t == 0:
+            receiver.receive(frames, {"q": 10.0})
+        else:
+            with pytest.raises(WireError, match="cannot be" if t == 1 else "was refused"):
+                receiver.receive(frames, {"q": 1.5})
+        sender.acknowledged(8, t)
+    sender.forget(8)
+    frames = receiver.check(outgoing.bytes_for(8), 7, 2)
+    assert torch.equal(receiver.receive(frames, {"q": 10.0}).message["q"].values, outgoing.own["q"].values)
+
+
+@pytest.mark.parametrize("weight", [0.0, -0.5])
+def test_a_push_sum_weight_that_none_can_be_is_refused(weight: float) -> None:
+    parts = {"u": PartSpec(width=1, values="float64", push_sum_weight=True)}
+    sender, receiver = ends(parts)
+    outgoing = sender.send({"u": Part(torch.full((1, 1), weight, dtype=torch.float64))}, 0)
+    with pytest.raises(WireError, match="all are above 0"):
+        receiver.receive(receiver.check(outgoing.bytes_for(8), 7, 0))

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -24,11 +24,13 @@ from gossamer.simulator.evaluation import chosen_test_samples
 from gossamer.training.block import Block, NodeError
 from gossamer.training.privacy import Noise, secret
 from gossamer.wire import WireError
+from gossamer.wire.endpoint import check_values
 from gossamer.wire.frame import Frame
 
 PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
 LEAST_SECONDS = 1.0  # and at least this
 SUMS = "sums."  # before the names of cumulative parts in a state
+VOTING_ROUNDS = 8
 ROUNDS_REMEMBERED = 64  # of push-sum weight that is on its way
 FAR = 1000.0  # a number so many times larger than any of this peer's own is nothing that a neighbour can have learned
 
@@ -130,7 +132,7 @@ class Node:
         transport.watch(sorted(near))
         transport.begin(self.exchange)
         losses = self.block.train(self.round)
-        if time.monotonic() - started > self.waits.deadline_seconds:
+        if time.monotonic() - started > self.timeouts.deadline_seconds:
             self.state_transfer.absence.begin()  # the others have not waited for so long
         waited, missing = 0.0, 0
         for exchange in exchanges:
@@ -209,11 +211,21 @@ class Node:
         return missing
 
     def _note_sizes(self, own: Message) -> None:
-        """Let a neighbour's numbers be so much larger than this peer's own have ever been, and no more: one message of
-        1e38 would end everybody's training."""
-        model = largest(self.block.models())
-        for name, part in own.items():
-            self._limits[name] = max(self._limits.get(name, FAR), FAR * model, FAR * largest(part.values))
+        """Let a neighbour's numbers be so much larger than this peer's own at first, and no more: one message of 1e38
+        would end everybody's training. Not than its own later on, which liars have had a hand in."""
+        if not self._limits:
+            model = max(1.0, largest(self.block.models()))
+            self._limits = {name: FAR * max(model, largest(part.values)) for name, part in own.items()}
+
+    def check_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """WireError if this can be no neighbour's state."""
+        own = self.tensors()
+        for name, tensor in tensors.items():
+            if tensor.numel():
+                check_values(name, tensor, FAR * max(1.0, largest(own[name])))
+        weights = self.block.algorithm.weights(map_tensors(self.block.state, lambda name, _: tensors[name]))
+        if weights is not None and not (weights > 0).all():
+            raise WireError("The state has push-sum weights that are not above 0.")
 
     def _weigh(self, message: Message, t: int) -> None:
         names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
@@ -247,7 +259,8 @@ class Node:
         transport.started = time.monotonic()
 
     def is_behind(self, transport: Transport) -> bool:
-        return round_of_most(self.rounds_of_neighbours(transport).values()) > self.round
+        near = [node for node in self.near(self.round) if not transport.is_lost(node)]
+        return round_of_most(self.round_of(node, transport) for node in near) > self.round
 
     def near(self, round: int) -> set[int]:
         """Whom this node sends to or hears from in a round."""
@@ -255,10 +268,15 @@ class Node:
         exchanges = range(first, first + self.experiment.exchanges)
         return {node for exchange in exchanges for each in self.neighbours(exchange) for node in each}
 
-    def rounds_of_neighbours(self, transport: Transport) -> dict[int, int]:
-        """Those that were there and are gone do not count; those that were never heard have not begun."""
-        near = [node for node in self.near(self.round) if not transport.is_lost(node)]
-        return {node: (transport.round_of(node) or 0) // self.experiment.exchanges for node in near}
+    def voters(self, round: int) -> set[int]:
+        """Whose word counts on where the group is: neighbours of this round and, where the graph changes, of the next,
+        because a single one may be a liar."""
+        rounds = range(round, round + (1 if self.experiment.topology.static else VOTING_ROUNDS))
+        return {node for r in rounds for node in self.near(r)}
+
+    def round_of(self, node: int, transport: Transport) -> int:
+        """The round that another is in, as it says; one that was never heard has not begun."""
+        return (transport.round_of(node) or 0) // self.experiment.exchanges
 
     def drain(self, transport: Transport, leaving: Callable[[], bool]) -> None:
         """Stay until the neighbours are done too: they may still need this one."""

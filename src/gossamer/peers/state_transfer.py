@@ -4,11 +4,12 @@ One listed peer that lies about its round must not be able to hand its state to 
 
 - A peer looks for a state only if it knows by itself that it was away (`Absence`): it was just started, its process
   stood still, its own training took longer than the others wait, or none of its neighbours could be heard.
-- Most of its neighbours must say that they are far ahead (`round_of_most`).
+- Most of its neighbours must say that they are far ahead (`round_of_most`), those of the next rounds included where the
+  graph changes. One that was never heard has not begun; one that is gone does not count, but is given time to return.
 - Under an algorithm that bounds what a liar can do, it takes the median of several states (`median_state`).
 
 A state says more than a message: together with the next message it shows what the giver's data alone have changed. So
-it is given only to a neighbour that is far behind, once in a while, and never under privacy.
+it is given only to a neighbour that is far behind, twice in ten rounds at most, and never under privacy.
 """
 
 import threading
@@ -24,6 +25,8 @@ from gossamer.core import Part, PartSpec
 from gossamer.training.block import NodeError
 from gossamer.wire import WireError
 
+MOST_GIVEN = 2  # states to the same peer within `away_rounds`: one may have got lost
+
 if TYPE_CHECKING:
     from gossamer.peers.rounds import Node
     from gossamer.peers.transport import Transport
@@ -38,7 +41,7 @@ class StateTransfer:
         self._away_rounds = node.timeouts.away_rounds
         self.absence = Absence(2 * node.timeouts.dead_seconds)
         self.max_bytes = self._codec.max_bytes
-        self._given: dict[int, int] = {}  # the round of the state that each peer was last given
+        self._given: dict[int, list[int]] = {}  # in which of the last rounds each peer was given a state
         self._encoding = threading.Lock()
         self.offer()
 
@@ -54,20 +57,18 @@ class StateTransfer:
         if self._node.experiment.privacy.on or exchange is None:
             return None
         its_round = exchange // self._node.experiment.exchanges
-        again = receiver in self._given and round - self._given[receiver] < self._away_rounds
-        near = self._node.near(round) | self._node.near(its_round)
-        if round - its_round <= self._away_rounds or again or receiver not in near:
+        lately = [given for given in self._given.get(receiver, []) if round - given < self._away_rounds]
+        if round - its_round <= self._away_rounds or len(lately) >= MOST_GIVEN:
+            return None
+        if receiver not in self._node.near(round) | self._node.voters(its_round):
             return None
         if not self._encoding.acquire(blocking=False):
             return None  # one at a time
         try:
+            self._given[receiver] = [*lately, round]  # whether or not it takes all of it
             return self._codec.encode(tensors, self._node.me, round)
         finally:
             self._encoding.release()
-
-    def gave(self, receiver: int) -> None:
-        """It has got all of it."""
-        self._given[receiver] = self._offered[0]
 
     # Taking.
 
@@ -77,22 +78,36 @@ class StateTransfer:
             self.absence.begin()
         if not self.absence:
             return
-        node, rounds = self._node, self._node.rounds_of_neighbours(transport)
+        node = self._node
+        voters = node.voters(node.round)
+        transport.begin(node.exchange)  # a giver must know where this peer is
+        transport.watch(sorted(voters))
+        if any(transport.is_lost(n) for n in voters) and self.absence.age < node.timeouts.dead_seconds:
+            return  # those that can be reached again have not all been by now, and the first one may be the liar
+        rounds = {n: node.round_of(n, transport) for n in voters if not transport.is_lost(n)}
+        ahead = [n for n, number in rounds.items() if number - node.round > self._away_rounds]
         most = round_of_most(rounds.values())
-        if most - node.round > self._away_rounds:
-            if node.reliable:
-                raise NodeError(
-                    f"the others are in round {most + 1} and this peer in {node.round + 1}; this algorithm "
-                    "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
-                )
-            ahead = [n for n, number in rounds.items() if number - node.round > self._away_rounds]
-            if node.experiment.privacy.on:  # nobody gives its state away: go on with the own one
-                self._go_on(node.tensors(), most, [], transport)
-            elif node.experiment.algorithm.robust:
-                self._take_median(sorted(ahead), len(rounds), most, transport)
-            else:
-                self._take_one(sorted(ahead, key=lambda n: (abs(rounds[n] - most), n)), most, transport)
-        self.absence.looked()
+        if most - node.round > self._away_rounds and (len(rounds) > 1 or node.experiment.nodes == 2):
+            self._join(ahead, rounds, most, len(voters), transport)
+        if not ahead:
+            self.absence.looked()
+
+    def _join(
+        self, ahead: list[int], rounds: Mapping[int, int], most: int, num_voters: int, transport: "Transport"
+    ) -> None:
+        """Go on in the round of most."""
+        node = self._node
+        if node.reliable:
+            raise NodeError(
+                f"the others are in round {most + 1} and this peer in {node.round + 1}; this algorithm "
+                "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
+            )
+        if node.experiment.privacy.on:  # nobody gives its state away: go on with the own one
+            self._go_on(node.tensors(), most, [], transport)
+        elif node.experiment.algorithm.robust:
+            self._take_median(sorted(ahead), num_voters, most, transport)
+        else:
+            self._take_one(sorted(ahead, key=lambda n: (abs(rounds[n] - most), n)), most, transport)
 
     def _take_one(self, ahead: list[int], most: int, transport: "Transport") -> None:
         for node in ahead:
@@ -102,8 +117,10 @@ class StateTransfer:
                 return
 
     def _take_median(self, ahead: list[int], of: int, most: int, transport: "Transport") -> None:
+        """Of the states of more than half of so many neighbours, and of so many that liars are fewer than the rest."""
         found = [taken for node in ahead if (taken := self.pull(node, most, transport)) is not None]
-        if 2 * len(found) > of:  # fewer could all be liars; the next round tries again
+        with_own = len(found) + (len(found) + 1) % 2
+        if 2 * len(found) > of and with_own > 2 * ((of - 1) // 2):  # else the next round tries again
             state, round = median_state(self._node.tensors(), found), round_of_most(taken.round for taken in found)
             self._go_on(state, round, [taken.sender for taken in found], transport)
 
@@ -115,11 +132,12 @@ class StateTransfer:
         try:
             taken = self._codec.decode(frame)
             latest = min(self._node.experiment.rounds, most + self._away_rounds)
-            if taken.sender != node or not self._node.round <= taken.round <= latest:
+            if taken.sender != node or not max(self._node.round + 1, most - self._away_rounds) <= taken.round <= latest:
                 raise WireError(f"The state is of node {taken.sender} in round {taken.round}.")
+            self._node.check_state(taken.tensors)
         except WireError as error:
             self._node.counters.add(bad_frames=1)
-            self._node.log("pull failed", neighbour=transport.name_of(node), reason=str(error))
+            self._node.log.rate_limited("pull failed", neighbour=transport.name_of(node), reason=str(error))
             return None
         return taken
 
@@ -136,18 +154,23 @@ class Absence:
 
     def __init__(self, seconds: float):
         self._seconds = seconds
-        self._until: float | None = None
+        self._since: float | None = None
 
     def __bool__(self) -> bool:
-        return self._until is not None
+        return self._since is not None
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was last found to be away."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
 
     def begin(self) -> None:
-        self._until = time.monotonic() + self._seconds
+        self._since = time.monotonic()
 
     def looked(self) -> None:
-        """It has looked where the others are. It does so once more after the while, however long a round takes."""
-        if self._until is not None and time.monotonic() > self._until:
-            self._until = None
+        """The others are where it is. It looks once more after the while, however long a round takes."""
+        if self.age > self._seconds:
+            self._since = None
 
 
 def round_of_most(rounds: Iterable[int]) -> int:

@@ -62,6 +62,7 @@ class Endpoint:
         self._frames: deque[bytes] = deque()  # the latest ones
         self._sent_by: dict[int, int] = {}  # bytes of all frames by the end of each of the last exchanges
         self._reached: dict[int, int] = {}  # bytes sent up to the last message that reached a receiver
+        self._broken: set[int] = set()  # senders whose sums are not known, because a message was refused
         first = {name: self._zeros(name) for name in self._cumulative}  # as everyone knows
         self._replicas = {node: _Replica(-1, first)}
 
@@ -72,6 +73,7 @@ class Endpoint:
             self._sent_bytes += self._plain + 1  # this reached nobody, and is more than could be told by frames
             self._frames.clear()
         self._replicas = {self.node: _Replica(exchange - 1, dict(sums))}
+        self._broken.clear()
 
     @property
     def own_sums(self) -> dict[str, Tensor]:
@@ -171,18 +173,30 @@ class Endpoint:
     ) -> Message:
         """The message of a frame, in which cumulative parts become sums; WireError if not all of it is finite."""
         known = self._replicas.get(sender)
+        if sender in self._broken and not is_resync:
+            raise WireError("A message before was refused, and what it changed is not known.")
         if self._cumulative and (known is None or exchange > known.exchange):
             before = {} if is_resync or known is None else known.sums
             sums = {name: before.get(name, 0.0) + message[name].values for name in self._cumulative}
             known = _Replica(exchange, sums)
         if known is not None:
             message = message | {name: Part(known.sums[name]) for name in self._cumulative}
-        for name, part in message.items():
-            if sender != self.node:
-                check_values(name, part.values, (limits or {}).get(name, inf))
+        if sender != self.node:
+            self._check(sender, message, limits or {})
         if known is not None:
             self._replicas[sender] = known
         return message
+
+    def _check(self, sender: int, message: Message, limits: Mapping[str, float]) -> None:
+        """WireError if the numbers cannot be. Then the sender's sums are not known any more, until it resyncs."""
+        try:
+            for name, part in message.items():
+                check_values(name, part.values, limits.get(name, inf), self._parts[name])
+            self._broken.discard(sender)
+        except WireError:
+            if self._cumulative:
+                self._broken.add(sender)
+            raise
 
     def _as_received(self, message: Message) -> Message:
         """What decoding its frame would give: where everything is sent of a sparse part, all of it is marked."""
@@ -217,10 +231,16 @@ class Outgoing(NamedTuple):
         return self.endpoint.bytes_for(receiver, self)
 
 
-def check_values(part: str, values: Tensor, limit: float) -> None:
-    """WireError if there are infinities, something that is no number, or a number beyond the limit."""
+def check_values(name: str, values: Tensor, limit: float, spec: PartSpec | None = None) -> None:
+    """WireError if there are infinities, something that is no number, a number beyond the limit, or a push-sum weight
+    that none can be."""
     least, most = (extreme.item() for extreme in torch.aminmax(values))  # what is no number survives in both
     if not (isfinite(least) and isfinite(most)):
-        raise WireError(f"The values of part {part} are not all finite.")
+        raise WireError(f"The values of part {name} are not all finite.")
     if max(-least, most) > limit:
-        raise WireError(f"Part {part} has a value of {max(-least, most):.3g}, and more than {limit:.3g} cannot be.")
+        raise WireError(f"Part {name} has a value of {max(-least, most):.3g}, and more than {limit:.3g} cannot be.")
+    if spec is None or not spec.push_sum_weight:
+        return
+    some_may_be_0 = spec.sparse or spec.same_indices_as is not None  # where nothing was sent
+    if least < 0 or (least == 0 and not some_may_be_0):
+        raise WireError(f"Part {name} has a push-sum weight of {least:.3g}, and all are above 0.")

@@ -7,8 +7,8 @@ the others (Beat, Put, Pull) and answers their calls, with what its honest self 
 field or some bytes, and with noise. What is inside of a frame gets a right checksum, so that what is behind it is
 reached. Now and then an honest peer is killed or stopped for a while and looks for a state when it is back.
 
-It fails if an honest peer ends, stands still, takes a number that is not finite or a state of the attacker's, grows by
-more than 150 MB, or answers with an error that is not meant for callers. It prints what was done as JSON.
+It fails if an honest peer ends, stands still, grows by more than 150 MB, answers with an error that is not meant for
+callers or, under a robust algorithm, takes the attacker's state alone. It prints what was done as JSON.
 """
 
 import argparse
@@ -331,6 +331,8 @@ def report(peers: LocalGroup, honest: list[str], attacker: Attacker, sizes: dict
     for name in honest:
         taken = [row for row in events(peers, name, "caught up") if attacker.name in row["neighbours"]]
         attacker.counts["caught up"] += len(events(peers, name, "caught up"))
+        if peers.experiment.algorithm.robust:
+            wrong += [f"{name} took the attacker's state: {row}" for row in taken if len(row["neighbours"]) == 1]
         attacker.counts["took the attacker's state among others"] += len(taken)
         printed = [row["text"] for row in events(peers, name, "printed") if "Error" in row["text"]]
         wrong += [f"{name} printed {text}" for text in printed[:5]]

@@ -164,7 +164,6 @@ class Server:
             if frame is None:
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "not now, or not for this peer")
             yield from pieces(frame)
-            self._transport.on_state(member.node)
             self._transport.counters.add(pulls_out=1, pull_bytes_out=len(frame))
             self._transport.log("gave state", neighbour=member.name, bytes=len(frame))
 

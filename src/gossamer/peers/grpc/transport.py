@@ -53,7 +53,6 @@ class GrpcTransport:
         state: Callable[[int, int | None], bytes | None],
         on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
         on_restart: Callable[[int], None] = lambda receiver: None,
-        on_state: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
         exchanges: int = 1,
         greeting: Greeting | None = None,
@@ -72,7 +71,6 @@ class GrpcTransport:
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
         self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
-        self.on_state = on_state
         self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
         self._most_bytes = most_bytes
         self._watched: frozenset[int] = frozenset()
@@ -241,7 +239,7 @@ class GrpcTransport:
         while not self.closing.wait(TICK_SECONDS):
             now, before, ticked = time.monotonic(), ticked, _awake_and_asleep()
             stood_still = ticked - before > self.timeouts.dead_seconds
-            if stood_still or (self._watched and not any(self.alive(node) for node in self._watched)):
+            if stood_still or (self._watched and not any(self.liveness.alive(node) for node in self._watched)):
                 self._away = True
             for node in sorted(self._watched):
                 asked = (self._called if self.reachability.blocked(node) else self._asked).get(node, 0.0)
