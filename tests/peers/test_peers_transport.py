@@ -5,12 +5,14 @@ import re
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 import torch
 
 from gossamer.core import Part, PartSpec, sparse_part
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
+from gossamer.peers.grpc.outbox import reason_of
 from gossamer.peers.grpc.protocol import CHUNK, Envelope, Heartbeat
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import keys
@@ -71,6 +73,44 @@ def test_a_clock_that_jumps_to_and_fro_is_logged_once(tmp_path: Path) -> None:
         for transport in (alice, bob):
             transport.close(time.monotonic())
         os.close(log)
+
+
+def test_the_state_of_a_peer_that_was_struck_from_the_group_is_not_to_be_had(tmp_path: Path) -> None:
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    alice, bob = transports(tmp_path, 100, log)
+    try:
+        assert alice.pull(1) is None
+        alice.reload(Group("run", {"alice": alice.me}), alice.credentials)
+        assert alice.pull(1) is None
+        told = (tmp_path / "log").read_text()
+        assert "RESOURCE_EXHAUSTED: not now, or not for this peer" in told
+        assert "it is not in the group any more" in told
+        for _ in range(1000):
+            alice.pull(1)
+        assert (tmp_path / "log").read_text().count("pull failed") < 1000, "it is rate-limited"
+    finally:
+        for transport in (alice, bob):
+            transport.close(time.monotonic())
+        os.close(log)
+
+
+class Failure(grpc.RpcError):
+    def __init__(self, details: str | None):
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str | None:
+        return self._details
+
+
+def test_why_a_call_failed_is_told_without_the_addresses_that_were_tried() -> None:
+    tried = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: Connection refused"
+    assert reason_of(Failure(tried)) == "UNAVAILABLE: UNKNOWN: ipv4:10.0.0.1:1: Connection refused"
+    assert reason_of(Failure("x" * 5000)) == "UNAVAILABLE: " + "x" * 300
+    assert reason_of(Failure(None)) == "UNAVAILABLE: "
+    assert reason_of(ValueError("too long")) == "too long"
 
 
 def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:

@@ -142,15 +142,15 @@ class GrpcTransport:
         return self.liveness.round_of(node)
 
     def pull(self, node: int) -> bytes | None:
-        call = self.outbox.channel(node).unary_stream("/gossamer.Peer/Pull")
         frame = bytearray()
         try:
+            call = self.outbox.channel(node).unary_stream("/gossamer.Peer/Pull")
             for chunk in call(b"", timeout=self.timeouts.deadline_seconds):
                 frame += chunk
                 if len(frame) > self._most_bytes:
                     raise ValueError("too long")
-        except (grpc.RpcError, ValueError) as error:
-            self.log("pull failed", neighbour=self.name_of(node), reason=reason_of(error))
+        except (grpc.RpcError, ValueError, KeyError) as error:
+            self.log.rate_limited("pull failed", neighbour=self.name_of(node), reason=reason_of(error))
             return None
         self.counters.add(pulls_in=1, pull_bytes_in=len(frame))
         return bytes(frame)
@@ -289,14 +289,13 @@ class GrpcTransport:
 
     def _on_reachability(self, node: int, reason: str) -> None:
         self.mailbox.wake()
-        if self.round >= self.exchanges_in_all or not self._fits(node):
+        member = self.group.nodes.get(node)
+        if self.round >= self.exchanges_in_all or member is None or node in self.differences:
             return  # it has left, or why it cannot be worked with is known
         if reason:
-            self.log(
-                "cannot reach", neighbour=self.name_of(node), address=self.group.nodes[node].address, reason=reason
-            )
+            self.log("cannot reach", neighbour=member.name, address=member.address, reason=reason)
         else:
-            self.log("reached again", neighbour=self.name_of(node))
+            self.log("reached again", neighbour=member.name)
 
     def _note_cut_off(self, node: int, gets_through: bool) -> None:
         if gets_through:
