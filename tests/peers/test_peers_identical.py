@@ -22,9 +22,13 @@ PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
             "8", "silk-digits", "--rounds", "8",
             "--set", 'topology={name = "redrawn", graph = {name = "random-regular", degree = 4}}',
         ], marks=pytest.mark.slow),
-        ["8", "silk-digits", "--rounds", "8", "--set", "exchanges=2"],
+        pytest.param(["8", "silk-digits", "--rounds", "8", "--set", "exchanges=2"], marks=pytest.mark.slow),
+        pytest.param(["8", "lace-digits", "--rounds", "8", "--set", "settle=3"], marks=pytest.mark.slow),
     ],
-    ids=["jwins", "sparse-push on changing graphs", "silk on changing graphs", "silk with two exchanges per round"],
+    ids=[
+        "jwins", "sparse-push on changing graphs", "silk on changing graphs", "silk with two exchanges per round",
+        "lace in pairs, with rounds that settle",
+    ],
 )  # fmt: skip
 def test_eight_peers_end_with_the_simulators_models_and_bytes(arguments: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gossamer", "up", *arguments, *PATIENT, "--verify", "--json"]

@@ -59,7 +59,7 @@ def accuracy_beside_a_poisoner(algorithm: Algorithm, directory: Path) -> float:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [ClippedGossip(), pytest.param(CoordinateMedian(), marks=pytest.mark.slow)],
+    [pytest.param(algorithm, marks=pytest.mark.slow) for algorithm in (ClippedGossip(), CoordinateMedian())],
     ids=["clipped gossip", "median"],
 )
 def test_beside_a_peer_that_sends_poison_the_others_learn(algorithm: Algorithm, tmp_path: Path) -> None:

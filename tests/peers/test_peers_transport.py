@@ -2,23 +2,35 @@
 
 import os
 import re
+import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 import torch
+from harness import DIGITS, Scripted, lone_node
 
 from gossamer.core import Part, PartSpec, sparse_part
-from gossamer.peers.config import Timeouts
+from gossamer.experiments.experiment import ExperimentError
+from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters
+from gossamer.peers.grpc.outbox import reason_of
 from gossamer.peers.grpc.protocol import CHUNK, Envelope, Heartbeat
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import keys
+from gossamer.peers.identity.greeting import greeting
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.local_group import free_ports
 from gossamer.peers.logs import Log
+from gossamer.peers.peer import Signals, _run_rounds
+from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.wire import Codec, Endpoint, WireError
 from gossamer.wire.endpoint import check_values
+
+OURS, THEIRS = (greeting(Group("run", {}), replace(DIGITS, seed=seed), 10, 3) for seed in (1, 2))
 
 
 def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport]:
@@ -30,7 +42,7 @@ def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport
             members[name], Group("run", members), keys.load(directory / "keys", name),
             Timeouts(deadline_seconds=60, dead_seconds=60), Counters(), Log(log, peer=name),
             rounds=100, most_bytes=most_bytes, check=lambda delivery, sender, round: (delivery,),
-            state=lambda receiver, exchange: None,
+            state=lambda receiver, exchange: None, greeting=OURS,
         )
         for name in names
     ]  # fmt: skip
@@ -71,6 +83,107 @@ def test_a_clock_that_jumps_to_and_fro_is_logged_once(tmp_path: Path) -> None:
         for transport in (alice, bob):
             transport.close(time.monotonic())
         os.close(log)
+
+
+def test_a_neighbour_that_has_exchanged_a_message_cannot_end_a_peer_by_another_greeting(tmp_path: Path) -> None:
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    alice, bob = transports(tmp_path, 100, log)
+    try:
+        assert not alice.take_greeting(1, THEIRS.write())
+        assert "not that of the others: bob differ in seed; start it" in (alice.outcast() or "")
+        assert alice.take_greeting(1, OURS.write())
+        assert alice.outcast() is None
+        until = time.monotonic() + 60
+        alice.publish(0, [1], lambda receiver: b"x", until)
+        assert len(bob.collect(0, [0], until)) == 1
+        alice.outbox.flush(until)
+        for transport, other in ((alice, 1), (bob, 0)):
+            assert not transport.take_greeting(other, THEIRS.write())
+            assert transport.outcast() is None
+    finally:
+        for transport in (alice, bob):
+            transport.close(time.monotonic())
+        os.close(log)
+
+
+def test_a_greeting_that_fits_again_while_another_thread_looks_ends_nothing(tmp_path: Path) -> None:
+    log = os.open(os.devnull, os.O_WRONLY)
+    alice, bob = transports(tmp_path, 100, log)
+    ended, interval = threading.Event(), sys.getswitchinterval()
+
+    def greet() -> None:
+        while not ended.is_set():
+            alice.take_greeting(1, THEIRS.write())
+            alice.take_greeting(1, OURS.write())
+
+    changing = threading.Thread(target=greet)
+    sys.setswitchinterval(1e-6)
+    changing.start()
+    try:
+        for _ in range(20_000):
+            assert "None" not in (alice.outcast() or "")
+    finally:
+        ended.set()
+        changing.join()
+        sys.setswitchinterval(interval)
+        for transport in (alice, bob):
+            transport.close(time.monotonic())
+        os.close(log)
+
+
+class FitsAgain(Scripted):
+    """Another experiment at the first look, and not at the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = iter(["this peer's experiment is not that of the others"])
+
+    def outcast(self) -> str | None:
+        return next(self.looks, None)
+
+
+def test_a_peer_that_is_outcast_says_so_even_if_the_others_fit_the_next_moment(tmp_path: Path) -> None:
+    config = PeerConfig("alice", tmp_path, tmp_path, tmp_path)
+    with pytest.raises(ExperimentError, match="not that of the others"):
+        _run_rounds(lone_node(DIGITS), FitsAgain(), config, 77, Signals(), PrivacyLedger(DIGITS.privacy, tmp_path, 0))
+
+
+def test_the_state_of_a_peer_that_was_struck_from_the_group_is_not_to_be_had(tmp_path: Path) -> None:
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    alice, bob = transports(tmp_path, 100, log)
+    try:
+        assert alice.pull(1) is None
+        alice.reload(Group("run", {"alice": alice.me}), alice.credentials)
+        assert alice.pull(1) is None
+        told = (tmp_path / "log").read_text()
+        assert "RESOURCE_EXHAUSTED: not now, or not for this peer" in told
+        assert "it is not in the group any more" in told
+        for _ in range(1000):
+            alice.pull(1)
+        assert (tmp_path / "log").read_text().count("pull failed") < 1000, "it is rate-limited"
+    finally:
+        for transport in (alice, bob):
+            transport.close(time.monotonic())
+        os.close(log)
+
+
+class Failure(grpc.RpcError):
+    def __init__(self, details: str | None):
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str | None:
+        return self._details
+
+
+def test_why_a_call_failed_is_told_without_the_addresses_that_were_tried() -> None:
+    tried = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: Connection refused"
+    assert reason_of(Failure(tried)) == "UNAVAILABLE: UNKNOWN: ipv4:10.0.0.1:1: Connection refused"
+    assert reason_of(Failure("x" * 5000)) == "UNAVAILABLE: " + "x" * 300
+    assert reason_of(Failure(None)) == "UNAVAILABLE: "
+    assert reason_of(ValueError("too long")) == "too long"
 
 
 def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:

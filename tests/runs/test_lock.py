@@ -26,6 +26,18 @@ def test_a_lock_keeps_all_others_out_until_it_is_given_back(tmp_path: Path) -> N
         pass
 
 
+def test_the_lock_of_a_directory_is_for_its_user_only(tmp_path: Path) -> None:
+    with files.locked(tmp_path):
+        assert (tmp_path / files.LOCK).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_fails_for_another_reason_says_which(tmp_path: Path) -> None:
+    closed = os.open(os.devnull, os.O_RDONLY)
+    os.close(closed)
+    with pytest.raises(ExperimentError, match="lock cannot be locked: Bad file descriptor; mend that"):
+        files._lock(closed, tmp_path)
+
+
 def test_a_forked_process_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
     there, here = os.pipe()
     with files.locked(tmp_path):

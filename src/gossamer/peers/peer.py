@@ -198,8 +198,10 @@ def _run_rounds(
     node: Node, transport: GrpcTransport, config: PeerConfig, run_id: int, signals: Signals, ledger: PrivacyLedger
 ) -> int:
     """Run them until they are done or it is asked to leave; the round of the last state that is saved."""
-    saved_at = node.round
-    while node.round < node.experiment.rounds and not signals.leave and transport.outcast() is None:
+    saved_at, outcast = node.round, None
+    while node.round < node.experiment.rounds and not signals.leave:
+        if outcast := transport.outcast():  # asked once: the next moment it may be none
+            break
         began, cpu_began = time.monotonic(), time.process_time()
         node.state_transfer.catch_up(transport)
         if node.round >= node.experiment.rounds:
@@ -217,8 +219,8 @@ def _run_rounds(
             time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
         saved_at = _save(node, config, run_id, saved_at)
-    if node.round < node.experiment.rounds and (why := transport.outcast()):
-        raise ExperimentError(why)
+    if outcast:
+        raise ExperimentError(outcast)
     return saved_at
 
 
@@ -299,7 +301,7 @@ def _serve_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end:
             "neighbours_alive": sum(transport.alive(n) for n in near),
             "deadline_seconds": node.waits.deadline_seconds,
             "certificate_seconds": keys.seconds_left(transport.credentials),
-            "clock_skew_seconds": max(transport.skews.values(), default=0.0),
+            "clock_skew_seconds": max(list(transport.skews.values()), default=0.0),
         }
 
     host, port = group.address_of(where)

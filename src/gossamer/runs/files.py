@@ -20,6 +20,7 @@ else:
 
 Row = dict[str, Any]
 LOCK = "lock"  # an empty file, which stays
+_IN_USE = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # the last two on Windows
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _locks: set[int] = set()  # descriptors that this process holds
 
@@ -130,7 +131,7 @@ def locked(directory: Path) -> Iterator[None]:
     """
     path = directory / LOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # who can open it can lock it
     except OSError as error:
         raise ExperimentError(
             f"{path} cannot be made: {error.strerror}; mend that, or name another directory"
@@ -152,9 +153,13 @@ def _lock(descriptor: int, directory: Path) -> None:
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in _WITHOUT_LOCKS:  # some network file systems have none
+        if error.errno in _IN_USE:
             raise ExperimentError(
                 f"{directory} is in use by another process; wait until that has ended, or name another directory"
+            ) from None
+        if error.errno not in _WITHOUT_LOCKS:  # some network file systems have none
+            raise ExperimentError(
+                f"{directory / LOCK} cannot be locked: {error.strerror}; mend that, or name another directory"
             ) from None
 
 

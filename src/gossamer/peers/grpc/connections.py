@@ -6,15 +6,16 @@ and how long a handshake takes. It cannot count them per address or close those 
 nobody when it accepts one. So they are looked for among this process's descriptors, and shut down there.
 """
 
+import errno
 import os
 import socket
 import stat
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import suppress
-from ipaddress import IPv6Address, ip_address
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -41,8 +42,8 @@ class Remote(NamedTuple):
 
 
 class _Seen(NamedTuple):
+    descriptor: int  # of gRPC, which may close it, and the number be given to something else, at any moment
     remote: Remote
-    connection: socket.socket
 
 
 def raise_descriptor_limit() -> None:
@@ -54,10 +55,10 @@ def raise_descriptor_limit() -> None:
 
 
 def most_connections(num_members: int) -> int:
-    """How many others may hold in all: at most half of the descriptors, so that enough are left for everything else."""
+    """How many others may hold in all: at most a quarter of the descriptors: the rest is for everything else."""
     limit = ASSUMED_LIMIT if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     limit = ASSUMED_LIMIT if limit < 0 else limit
-    return max(FEW, min(8 * _most_per_address(num_members), limit // 2))
+    return max(FEW, min(8 * _most_per_address(num_members), limit // 4))
 
 
 def _most_per_address(num_members: int) -> int:
@@ -65,15 +66,19 @@ def _most_per_address(num_members: int) -> int:
 
 
 class Connections:
-    """Those to one port of this process. `is_listed` says whether a name still belongs to the group."""
+    """Those to one address and port of this process, at which nothing has been accepted yet. `is_listed` says whether a
+    name still belongs to the group."""
 
-    def __init__(self, port: int, num_members: int, is_listed: Callable[[str], bool]):
-        self._port = port
+    def __init__(self, host: str, port: int, num_members: int, is_listed: Callable[[str], bool]):
+        self._addresses, self._port = _addresses_of(host), port
         self._most_per_address = _most_per_address(num_members)
         self._is_listed = is_listed
         self._first_seen: dict[Remote, float] = {}
         self._names: dict[Remote, str] = {}  # of the listed peers that have called
         self._refused: dict[Remote, float] = {}  # when a call was turned away
+        self._clients: set[Remote] = set()  # this process called them from the same port, before it listened there
+        with suppress(OSError):
+            self._clients = {each.remote for each in self._seen()}  # no port that is listened on is given to a client
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="connections")
@@ -100,18 +105,41 @@ class Connections:
 
     def sweep(self) -> int:
         """Shut down those that have been here too long or are too many; how many."""
-        seen = _connections_to(self._port)
-        try:
-            with self._lock:
-                too_many = self._too_many({each.remote for each in seen})
-            for remote, connection in seen:
-                if remote in too_many:
-                    with suppress(OSError):  # it has just ended by itself
+        with self._lock:  # who calls meanwhile may not have been seen, and is noted after it
+            seen = self._seen()
+            remotes = {each.remote for each in seen}
+            self._clients &= remotes
+            too_many = self._too_many(remotes - self._clients)
+        for descriptor, remote in seen:
+            if remote in too_many:
+                with suppress(OSError), _duplicate(descriptor) as connection:  # it may just have ended by itself
+                    if self._other_end(connection) == remote:
                         connection.shutdown(socket.SHUT_RDWR)  # gRPC then reads its end, and closes it
-            return len(too_many)
-        finally:
-            for each in seen:
-                each.connection.close()
+        return len(too_many)
+
+    def _seen(self) -> list[_Seen]:
+        """All that have this local end. Never holds more than one descriptor; OSError if there is none for it."""
+        found = []
+        for descriptor in map(int, os.listdir(DESCRIPTORS)):
+            try:
+                if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                    with _duplicate(descriptor) as connection:
+                        if remote := self._other_end(connection):
+                            found.append(_Seen(descriptor, remote))
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):  # else it was closed meanwhile
+                    raise
+        return found
+
+    def _other_end(self, connection: socket.socket) -> Remote | None:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        with suppress(OSError):  # it listens, or has just ended
+            here, port, *_ = connection.getsockname()
+            if port == self._port and (not self._addresses or _plain(here) in self._addresses):
+                address, number, *_ = connection.getpeername()
+                return Remote(_plain(address), number)
+        return None
 
     def _too_many(self, remotes: set[Remote]) -> set[Remote]:
         now = time.monotonic()
@@ -123,7 +151,7 @@ class Connections:
         for remote, since in self._first_seen.items():
             name = self._names.get(remote, "")
             listed = self._is_listed(name)
-            held[(name, MOST_PER_PEER) if listed else (remote.address, self._most_per_address)].append(remote)
+            held[(name, MOST_PER_PEER) if listed else (_network(remote.address), self._most_per_address)].append(remote)
             if not listed and now - since > UNPROVEN_SECONDS:
                 found.add(remote)
             if now - self._refused.get(remote, now) > REFUSED_SECONDS:
@@ -133,33 +161,31 @@ class Connections:
         return found
 
 
-def _connections_to(port: int) -> list[_Seen]:
-    """Those that this process has accepted on a port, each as a descriptor of its own: gRPC may close its one, and the
-    number be given to something else, at any moment."""
-    found = []
-    for entry in os.listdir(DESCRIPTORS):
-        with suppress(OSError):
-            if not stat.S_ISSOCK(os.fstat(int(entry)).st_mode):
-                continue
-            duplicate = os.dup(int(entry))
-            try:
-                connection = socket.socket(fileno=duplicate)
-            except OSError:
-                os.close(duplicate)
-                continue
-            if remote := _accepted_on(connection, port):
-                found.append(_Seen(remote, connection))
-            else:
-                connection.close()
-    return found
+@contextmanager
+def _duplicate(descriptor: int) -> Iterator[socket.socket]:
+    """A socket's descriptor as one of its own."""
+    duplicate = os.dup(descriptor)
+    try:
+        connection = socket.socket(fileno=duplicate)
+    except BaseException:
+        os.close(duplicate)
+        raise
+    with connection:
+        yield connection
 
 
-def _accepted_on(connection: socket.socket, port: int) -> Remote | None:
-    with suppress(OSError):
-        if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port:
-            address, number, *_ = connection.getpeername()
-            return Remote(_plain(address), number)
-    return None
+def _addresses_of(host: str) -> frozenset[str]:
+    """Those that a host's name stands for; none if it is bound to all that this machine has."""
+    try:
+        found = frozenset(_plain(str(each[4][0])) for each in socket.getaddrinfo(host.strip("[]"), None))
+    except OSError:
+        return frozenset()
+    return frozenset() if any(ip_address(each).is_unspecified for each in found) else found
+
+
+def _network(address: str) -> str:
+    """Whom to count as one: who has an address of IPv6 has at least the /64 around it."""
+    return str(ip_network(f"{address}/64", strict=False)) if ":" in address else address
 
 
 def _remote(peer: str) -> Remote:

@@ -184,4 +184,9 @@ class Outbox:
 
 
 def reason_of(error: Exception) -> str:
-    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else str(error)
+    """Without what gRPC says of all addresses before it comes to the one that counts."""
+    if isinstance(error, KeyError):
+        return "it is not in the group any more"
+    if not isinstance(error, grpc.RpcError):
+        return str(error)
+    return f"{error.code().name}: {(error.details() or '').rpartition('last error: ')[2][:300]}"

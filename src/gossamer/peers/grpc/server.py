@@ -13,7 +13,7 @@ from gossamer.experiments.experiment import ExperimentError
 from gossamer.peers.grpc.connections import Connections, most_connections
 from gossamer.peers.grpc.protocol import ENVELOPE_KEY, GREETING_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.queues import Verdict
-from gossamer.peers.identity.group import Member
+from gossamer.peers.identity.group import Member, address_of
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.transport import Arrived
 from gossamer.wire import WireError
@@ -46,6 +46,7 @@ class Server:
         state: Callable[[int, int | None], bytes | None],
         bind: str,
     ):
+        host, _ = address_of(bind)
         self._transport = transport
         self._most_bytes = most_bytes
         self._check = check
@@ -75,7 +76,9 @@ class Server:
             raise ExperimentError(
                 f"{bind} cannot be listened on ({_last(error)}); is another peer there? --bind names another address"
             ) from None
-        self._connections = Connections(port, num_members, lambda name: name in self._transport.group.members)
+        self._connections = Connections(  # before it accepts any
+            host, port, num_members, lambda name: name in self._transport.group.members
+        )
         self._server.start()
 
     def renew(self, credentials: Credentials) -> None:

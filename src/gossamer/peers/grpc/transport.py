@@ -69,6 +69,7 @@ class GrpcTransport:
         self.greeting = greeting
         self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
+        self._messages_before = self._messages()  # of before a restart
         self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
         self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
@@ -77,7 +78,7 @@ class GrpcTransport:
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._called: dict[int, float] = {}  # when each was last asked
         self._under_way: set[int] = set()
-        self._away = False
+        self._away = threading.Event()
         self._lock = threading.Lock()
         self.closing = threading.Event()
         self.outbox = Outbox(self, on_outcome, on_restart)
@@ -130,7 +131,9 @@ class GrpcTransport:
         return not self._fits(node) or self.liveness.is_lost(node)
 
     def was_away(self) -> bool:
-        away, self._away = self._away, False
+        away = self._away.is_set()
+        if away:  # only then: what is set right after it was read is told the next time
+            self._away.clear()
         return away
 
     def watch(self, nodes: Sequence[int]) -> None:
@@ -140,15 +143,15 @@ class GrpcTransport:
         return self.liveness.round_of(node)
 
     def pull(self, node: int) -> bytes | None:
-        call = self.outbox.channel(node).unary_stream("/gossamer.Peer/Pull")
         frame = bytearray()
         try:
+            call = self.outbox.channel(node).unary_stream("/gossamer.Peer/Pull")
             for chunk in call(b"", timeout=self.timeouts.deadline_seconds):
                 frame += chunk
                 if len(frame) > self._most_bytes:
                     raise ValueError("too long")
-        except (grpc.RpcError, ValueError) as error:
-            self.log("pull failed", neighbour=self.name_of(node), reason=reason_of(error))
+        except (grpc.RpcError, ValueError, KeyError) as error:
+            self.log.rate_limited("pull failed", neighbour=self.name_of(node), reason=reason_of(error))
             return None
         self.counters.add(pulls_in=1, pull_bytes_in=len(frame))
         return bytes(frame)
@@ -221,16 +224,25 @@ class GrpcTransport:
         return not difference
 
     def outcast(self) -> str | None:
-        """Why this peer cannot take part, if most others are of another experiment and none is of this one's."""
+        """Why this peer cannot take part, if most others are of another experiment and none is of this one's.
+
+        Not after the first message: who has worked with this peer cannot end it by claiming something else.
+        """
+        if self._messages() > self._messages_before:
+            return None
         others = [node for node in self.group.nodes if node != self.me.node]
-        differing = [node for node in others if node in self.differences]
+        differing = {node: found for node in others if (found := self.differences.get(node))}  # it changes meanwhile
         if 2 * len(differing) <= len(others) or any(self._fits(n) and self.liveness.answered(n) for n in others):
             return None
-        names = ", ".join(self.name_of(node) for node in differing[:3]) + (", ..." if len(differing) > 3 else "")
+        names = ", ".join(self.name_of(node) for node in list(differing)[:3]) + (", ..." if len(differing) > 3 else "")
         return (
-            f"this peer's experiment is not that of the others: {names} differ in {self.differences[differing[0]]}; "
+            f"this peer's experiment is not that of the others: {names} differ in {next(iter(differing.values()))}; "
             "start it with the experiment, run and version of theirs"
         )
+
+    def _messages(self) -> int:
+        totals = self.counters.totals()
+        return int(totals["messages_in"] + totals["messages_out"])
 
     # Who is there.
 
@@ -240,7 +252,7 @@ class GrpcTransport:
             now, before, ticked = time.monotonic(), ticked, _awake_and_asleep()
             stood_still = ticked - before > self.timeouts.dead_seconds
             if stood_still or (self._watched and not any(self.liveness.alive(node) for node in self._watched)):
-                self._away = True
+                self._away.set()
             for node in sorted(self._watched):
                 asked = (self._called if self.reachability.blocked(node) else self._asked).get(node, 0.0)
                 due = now - asked >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
@@ -287,14 +299,13 @@ class GrpcTransport:
 
     def _on_reachability(self, node: int, reason: str) -> None:
         self.mailbox.wake()
-        if self.round >= self.exchanges_in_all or not self._fits(node):
+        member = self.group.nodes.get(node)
+        if self.round >= self.exchanges_in_all or member is None or node in self.differences:
             return  # it has left, or why it cannot be worked with is known
         if reason:
-            self.log(
-                "cannot reach", neighbour=self.name_of(node), address=self.group.nodes[node].address, reason=reason
-            )
+            self.log("cannot reach", neighbour=member.name, address=member.address, reason=reason)
         else:
-            self.log("reached again", neighbour=self.name_of(node))
+            self.log("reached again", neighbour=member.name)
 
     def _note_cut_off(self, node: int, gets_through: bool) -> None:
         if gets_through:
