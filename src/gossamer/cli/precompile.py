@@ -39,7 +39,8 @@ def experiments() -> Iterator[tuple[str, "Experiment"]]:
     small: dict[str, Any] = {"nodes": 5, "rounds": 1, "topology": gs.Ring(), "partition": gs.Iid()}
     encode = gs.Wire("encode")
     yield "messages", gs.Experiment(**small, wire=encode)
-    for algorithm in (gs.Jwins(), gs.QuantizedJwins(), gs.QuantSgp(), gs.RandomSampling(), gs.Choco(), gs.Sgp()):
+    sharing = (gs.Jwins(), gs.QuantizedJwins(), gs.QuantSgp(), gs.RandomSampling(), gs.Choco(), gs.Sgp())
+    for algorithm in (*sharing, gs.Choco(gs.DeadZone(), 0.5)):
         yield type(algorithm).__name__, gs.Experiment(**small, algorithm=algorithm, wire=encode)
     for norm in ("group", "evonorm-s0"):
         model = gs.GnLeNet() if norm == "group" else gs.ResNet20(norm="evonorm-s0")

@@ -16,6 +16,7 @@ import collections
 import json
 import os
 import random
+import re
 import signal
 import struct
 import sys
@@ -60,6 +61,7 @@ MEANT = {
     grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 EDGES = [0, 1, 2, 3, 127, 128, 255, 256, 2**15, 2**16, 2**24, 2**31 - 1, 2**31, 2**32 - 1]
+RAISED = re.compile(r"Traceback|Exception|\w+Error: ")  # what Python, or gRPC for it, prints of an error nobody caught
 ODD = [0.0, -0.0, 1e-300, 1e300, float("inf"), -float("inf"), float("nan"), -1.0, 1e10]
 
 
@@ -334,7 +336,7 @@ def report(peers: LocalGroup, honest: list[str], attacker: Attacker, sizes: dict
         if peers.experiment.algorithm.robust:
             wrong += [f"{name} took the attacker's state: {row}" for row in taken if len(row["neighbours"]) == 1]
         attacker.counts["took the attacker's state among others"] += len(taken)
-        printed = [row["text"] for row in events(peers, name, "printed") if "Error" in row["text"]]
+        printed = [row["text"] for row in events(peers, name, "printed") if RAISED.search(row["text"])]
         wrong += [f"{name} printed {text}" for text in printed[:5]]
         if sizes[name] and max(sizes[name]) > sizes[name][0] + 150e6:
             wrong.append(f"{name} grew from {sizes[name][0]} to {max(sizes[name])} bytes")
