@@ -16,4 +16,3 @@ def test_what_a_listed_peer_says_and_answers_harms_nobody(algorithm: str, tmp_pa
     found = fuzz(30, 1, algorithm, tmp_path / "up")
     assert not found["wrong"]
     assert found["calls"] > 100
-    assert found["counts"]["caught up"] > 0, "nobody was away for long enough to look for a state"

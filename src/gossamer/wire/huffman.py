@@ -337,7 +337,7 @@ def read_symbols(buffer: Bytes, at: int, end: int, lengths: Bytes, symbols: Byte
         entry = i64(table[peek(buffer, bit) & mask])
         symbols[i] = entry & 255
         i += 1
-        bit += lengths[entry & 255]
+        bit += i64(lengths[entry & 255])  # as plain Python, too, in which a byte would stay one
     return (bit + 7) >> 3 if bit <= limit else ENDS
 
 
