@@ -159,7 +159,7 @@ def in_blocks(
     trainer, experiment = Trainer(task), experiment.prepared(task)
     shards = experiment.shards(task)
     x0 = task.initial_model(experiment.seed)
-    delivery, lateness = experiment.delivery, experiment.faults.lateness(experiment.nodes)
+    delivery = experiment.delivery
     blocks = [Block(experiment, trainer, own, [shards[i] for i in own], x0.repeat(len(own), 1)) for own in split]
     endpoints = [experiment.endpoint(task, node) for node in range(experiment.nodes)]
     on_the_way: dict[tuple[int, int], list[tuple[int, int, bytes]]] = defaultdict(list)  # by arrival and receiver
@@ -181,7 +181,7 @@ def in_blocks(
                 ledger[t + 1, s, r] = len(content)
             if there:
                 endpoints[s].acknowledged(r, t)
-                on_the_way[t + int(lateness[s]) * experiment.exchanges, r].append((s, t, content))
+                on_the_way[t + int(delivery.lateness[s]), r].append((s, t, content))
         for block in blocks:
             arrivals = [_arrivals(endpoints[i], delivery, t, on_the_way[t, i], outgoing[i].own) for i in block.nodes]
             block.receive(t, BlockInbox.of_arrivals(arrivals), up[list(block.nodes)])

@@ -156,14 +156,14 @@ def silk(p: Problem) -> Matrix:
 
 
 def lace(p: Problem) -> Matrix:
-    x, transform, places = p.x, wavelet_matrix(p.x.shape[1]), 3
-    memory = [np.zeros_like(x) for _ in range(places)]
+    x, transform, channels = p.x, wavelet_matrix(p.x.shape[1]), 3
+    memory = [np.zeros_like(x) for _ in range(channels)]
     for t, w in enumerate(p.weights):
         x = p.descend(x)
-        d = (x - p.x) @ transform.T - memory[t % places]
+        d = (x - p.x) @ transform.T - memory[t % channels]
         level = np.sign(d) * np.floor(abs(d) / (1.5 * np.sqrt((d**2).mean(1, keepdims=True))) + 0.35)
         q = level * (level * d).sum(1, keepdims=True) / np.maximum((level**2).sum(1, keepdims=True), 1)
-        memory[t % places] = memory[t % places] + w @ q
+        memory[t % channels] = memory[t % channels] + w @ q
         x = x + (w @ q - q) @ transform
     return x
 

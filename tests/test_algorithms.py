@@ -149,7 +149,7 @@ class Gossip:
         mixing = replace(self.topology.at(len(x), 0, 0), period=self.topology.period(len(x)))
         self.algorithm: Algorithm = CASES[case].algorithm.prepare(mixing, (x.shape[1],))
         self.state: State = self.algorithm.init(torch.zeros_like(x))
-        self.sums: dict[str, Tensor] = {}
+        self.sums: dict[tuple[str, int], Tensor] = {}  # of cumulative parts, by channel
         self.state = self.algorithm.local_step(self.state, -x, self._round())
 
     def _round(self) -> Round:
@@ -168,8 +168,10 @@ class Gossip:
         """The message as the inbox has it: of cumulative parts, the sums."""
         for name, spec in self.algorithm.parts.items():
             if spec.cumulative:
-                self.sums[name] = self.sums.get(name, 0) + message[name].values
-        return message | {name: Part(values) for name, values in self.sums.items()}
+                key = name, self.t % spec.channels
+                self.sums[key] = self.sums.get(key, 0) + message[name].values
+                message = message | {name: Part(self.sums[key])}
+        return message
 
     def models(self) -> Tensor:
         return self.algorithm.model(self.state)

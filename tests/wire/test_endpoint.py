@@ -163,3 +163,38 @@ def test_a_push_sum_weight_that_none_can_be_is_refused(weight: float) -> None:
     outgoing = sender.send({"u": Part(torch.full((1, 1), weight, dtype=torch.float64))}, 0)
     with pytest.raises(WireError, match="all are above 0"):
         receiver.receive(receiver.check(outgoing.bytes_for(8), 7, 0))
+
+
+def test_channels_have_sums_of_their_own() -> None:
+    parts = {name: replace(spec, channels=3 if spec.cumulative else 1) for name, spec in PARTS.items()}
+    sender, receiver = ends(parts)
+    sums = torch.zeros(3, 1, 100)
+    for t in range(9):
+        sums[t % 3] += message(t, 5)["q"].values
+        outgoing = sender.send(message(t, 5), t)
+        assert torch.equal(outgoing.own["q"].values, sums[t % 3])
+        if t not in (3, 4):  # these are lost, and missed in their own channels alone
+            frames = receiver.check(outgoing.bytes_for(8), 7, t)
+            assert [frame.round for frame in frames] == ([t - 3, t] if t in (6, 7) else [t])
+            assert torch.equal(receiver.receive(frames).message["q"].values, sums[t % 3])
+            sender.acknowledged(8, t)
+    assert torch.equal(sender.own_sums["q"], sums.view(1, 300))
+    sender.restart(9, sender.own_sums)
+    outgoing = sender.send(message(9, 5), 9)
+    (frame,) = receiver.check(outgoing.bytes_for(8), 7, 9)
+    received = receiver.receive([frame]).message["q"].values
+    assert torch.equal(received, sums[0] + message(9, 5)["q"].values)
+
+
+def test_frames_of_another_channel_are_no_part_of_a_delivery() -> None:
+    parts = {"q": replace(PARTS["q"], channels=2)}
+    sender, receiver = ends(parts)
+    deliveries = [sender.send({"q": message(t, 5)["q"]}, t).bytes_for(8) for t in range(2)]
+    with pytest.raises(WireError, match="A delivery of round 1 holds frames of rounds"):
+        receiver.check(b"".join(deliveries), 7, 1)
+
+
+def test_cumulative_parts_of_a_message_have_the_same_channels() -> None:
+    parts = {"a": PartSpec(cumulative=True, channels=2), "b": PartSpec(cumulative=True)}
+    with pytest.raises(ValueError, match="give all the same number"):
+        ends(parts)

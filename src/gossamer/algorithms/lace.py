@@ -3,16 +3,20 @@
 Gossamer's own. Under CHOCO and Silk a node says everything twice: its data push it away from its neighbours, which it
 tells them, and averaging pulls it back, which it must tell them too, because a neighbour cannot compute a pull that
 came from others. A pair can. In every exchange a node meets one partner, in a sequence of pairings that returns (the
-topology `matchings`). For each place s of the sequence both ends keep r_s, what the two agree on, 0 at first:
+topology `matchings`). Each pairing of the sequence is a channel: H_i is the sum of all that node i has sent in it, and
+both ends know H_i and H_p. What i has told of itself and what the pair has moved it by add up to a_i:
 
-    d_i = T(x_i - x0) - r_s;   q_i = Q(d_i)                                send q_i to the partner p
-    x_i <- x_i + T^-1((q_p - q_i) / 2);   r_s <- r_s + (q_i + q_p) / 2     the same numbers at both ends
+    q_i = Q(T(x_i - x0) - a_i);   a_i <- a_i + q_i;   H_i <- H_i + q_i           send q_i to the partner p
+    r = (H_i + H_p) / 2;   x_i <- x_i + T^-1(r - a_i);   a_i <- r                if p was heard
 
 T is the wavelet transform, x0 the common start, and Q sends the few entries that stand out, in few levels
-(`dead-zone`). What a pair moves sums to 0, so the mean of all models is conserved. Nodes stay far from each other while
-they train: the models to use are those after they have settled.
+(`dead-zone`). If all messages arrive, a_i is r at both ends, what the pair agrees on, and a meeting moves x_i by
+T^-1(q_p - q_i) / 2 and its partner by the opposite, so the mean of all models is conserved.
 
-Because r_s must be the same at both ends, every message must arrive.
+If a message is lost, its sender or its receiver moves later, not wrongly: what a node has been moved by in a channel is
+always (H_p - H_i) / 2 as of when it last heard p, and what p missed is resent at the next meeting (wire/resync.py). A
+node whose partner is gone stays where it is. Nodes stay far from each other while they train: the models to use are
+those after they have settled.
 """
 
 from collections import namedtuple
@@ -34,7 +38,7 @@ from gossamer.transforms import Identity, Transform, Wavelet
 
 class State(NamedTuple):
     x: Tensor  # model (B, D)
-    memory: Any  # a NamedTuple of r_s for each place s of the sequence, each (B, D)
+    told: Any  # a NamedTuple of a, for each channel, each (B, D)
 
 
 @dataclass(frozen=True)
@@ -43,43 +47,48 @@ class PairGossip(Algorithm):
 
     compressor: Compressor = DeadZone()
     transform: Transform = Identity()
-    places: int = 0  # of the sequence of pairings; set by prepare
+    channels: int = 1  # pairings until the first returns; set by prepare
 
-    requires = frozenset({"symmetric", "changing", "reliable"})
+    requires = frozenset({"symmetric", "changing"})
 
     def __post_init__(self) -> None:
         check_types(self)
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"q": self.compressor.spec}
+        return {"q": replace(self.compressor.spec, cumulative=True, channels=self.channels)}
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "PairGossip":
         self.transform.check(sum(layer_sizes))
-        if mixing.period < 1 or np.diff(mixing.indptr).max() > 2:
-            raise ValueError("lace needs pairs of nodes that meet again; take topology matchings")
-        return replace(self, places=mixing.period)
+        in_halves = np.isin(mixing.weights, (0.5, 1.0)).all()  # else what the pair moved depends on the order
+        if mixing.period < 1 or np.diff(mixing.indptr).max() > 2 or not in_halves:
+            raise ValueError("lace needs pairs of nodes that meet again and average; take topology matchings")
+        return replace(self, channels=mixing.period)
 
     def init(self, x0: Tensor) -> State:
-        return State(x0, _memory(self.places)(*(torch.zeros_like(x0) for _ in range(self.places))))
+        return State(x0, _channels(self.channels)(*(torch.zeros_like(x0) for _ in range(self.channels))))
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
-        difference = self.transform.forward(state.x) - state.memory[self._place(round)]
-        return {"q": self.compressor(difference, round)}, state
+        told = state.told[self._channel(round)]
+        q = self.compressor(self.transform.forward(state.x) - told, round)
+        return {"q": q}, self._with(state, round, told + q.values)
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
-        place, agreed = self._place(round), inbox.sum("q")  # the weights of a pair are 1/2 each
-        moved = self.transform.inverse(agreed - inbox.own("q"))
-        memory = state.memory._replace(**{f"place_{place}": state.memory[place] + agreed})
-        return State(state.x + moved, memory)
+        told = state.told[self._channel(round)]
+        agreed = torch.where(inbox.heard(), inbox.sum("q"), told)  # the weights of a pair are 1/2 each
+        x = state.x + self.transform.inverse(agreed - told)
+        return self._with(state._replace(x=x), round, agreed)
 
-    def _place(self, round: Round) -> int:
-        return (round.number * round.exchanges + round.exchange) % self.places
+    def _channel(self, round: Round) -> int:
+        return (round.number * round.exchanges + round.exchange) % self.channels
+
+    def _with(self, state: State, round: Round, told: Tensor) -> State:
+        return state._replace(told=state.told._replace(**{f"channel_{self._channel(round)}": told}))
 
 
 @cache
-def _memory(places: int) -> Any:
-    return namedtuple("Memory", [f"place_{place}" for place in range(places)])
+def _channels(number: int) -> Any:
+    return namedtuple("Channels", [f"channel_{channel}" for channel in range(number)])
 
 
 @dataclass(frozen=True)

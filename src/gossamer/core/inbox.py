@@ -38,6 +38,9 @@ class Inbox(Protocol):
     def edges(self, part: str) -> Iterator[tuple[int, int, float, Part]]:
         """(row, sender, w_ij, one-row part) of every message, for rules that are not linear in their neighbours."""
 
+    def heard(self) -> Tensor:
+        """(B, 1) bool: did the message of any other node come?"""
+
 
 def partial_average(own: Tensor, inbox: Inbox, part: str) -> Tensor:
     """Weighted average in which what a neighbour did not send counts as one's own.
@@ -108,6 +111,9 @@ class BlockInbox:
                 at = slice(self._edges.positions[e], self._edges.positions[e] + 1)
                 weight = float(self._edges.weights[e])
                 yield row, int(self._edges.senders[e]), weight, Part(values[at], None if sent is None else sent[at])
+
+    def heard(self) -> Tensor:
+        return torch.from_numpy(np.diff(self._edges.indptr) > 1)[:, None]
 
     def _part(self, name: str) -> Part:
         if name not in self._messages:

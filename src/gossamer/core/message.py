@@ -80,6 +80,7 @@ class PartSpec:
     values: str = "float32"  # or "float64", "bfloat16", "float16", "int1" .. "int8": how a value travels
     bucket: int = 0  # for integers: entries per scale; 0: one scale for all
     cumulative: bool = False  # increments travel, receivers add them up, and the inbox gives the sums
+    channels: int = 1  # of a cumulative part: exchange t adds to channel t mod channels, and each has sums of its own
 
 
 @njit(cache=True)

@@ -19,6 +19,7 @@ from gossamer.training.optimizer import Optimizer
 from gossamer.training.privacy import Privacy
 from gossamer.training.trainer import Trainer, trainer_for
 from gossamer.wire.endpoint import Endpoint
+from gossamer.wire.resync import num_channels
 
 __all__ = ["Evaluation", "Experiment", "ExperimentError", "TaskSource", "Wire", "named", "section"]
 
@@ -186,7 +187,8 @@ class Experiment:
     def delivery(self) -> Delivery:
         """Who hears from whom."""
         shared = self.topology, self.nodes, self.seed
-        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges)
+        channels = num_channels(self.algorithm.parts)
+        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges, channels)
 
     def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
         """A node's ends of its links, where this is the experiment as it is run."""

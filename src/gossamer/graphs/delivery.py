@@ -53,6 +53,7 @@ class Delivery:
     on_missing: OnMissing
     faults: Faults = Faults()  # for a simulation; peers meet real ones
     exchanges: int = 1  # per round
+    channels: int = 1  # of cumulative parts: what an exchange adds to, exchange + channels adds to next
 
     def mixing(self, exchange: int) -> MixingMatrix:
         return self.topology.at(self.nodes, self.seed, exchange)
@@ -66,16 +67,23 @@ class Delivery:
     @cached_property
     def depth(self) -> int:
         """For how many exchanges a message may be on its way, the one in which it is sent included."""
-        return 1 + int(self._lateness.max(initial=0))
+        return 1 + int(self.lateness.max(initial=0))
 
     @cached_property
-    def _lateness(self) -> Integers:
-        """(n,): by how many exchanges each node's messages come late."""
-        return self.faults.lateness(self.nodes) * self.exchanges
+    def kept(self) -> int:
+        """Of so many exchanges messages are kept: until all have arrived, and the last one of every channel."""
+        return -(-self.depth // self.channels) * self.channels
+
+    @cached_property
+    def lateness(self) -> Integers:
+        """(n,): by how many exchanges each node's messages come late. What a channel missed is of use when it is next
+        used, not before."""
+        lateness = self.faults.lateness(self.nodes) * self.exchanges
+        return -(-lateness // self.channels) * self.channels
 
     def slot(self, exchange: Any, node: Any) -> Any:
         """Where the message of a node lies among those that are kept."""
-        return exchange % self.depth * self.nodes + node
+        return exchange % self.kept * self.nodes + node
 
     def arrivals(self, exchange: int) -> Links:
         """What every node takes in, its own message included, sorted by receiver, sender and age."""
@@ -98,14 +106,14 @@ class Delivery:
     def deliveries(self, exchange: int) -> tuple[Links, Marks]:
         """What is sent, and which of it arrives, be it late."""
         links, dropped = self._sent(exchange)
-        arrival = exchange + self._lateness[links.senders]
+        arrival = exchange + self.lateness[links.senders]
         return links, ~dropped & self._up_at(arrival, links.receivers)
 
     def in_flight(self, exchange: int) -> Iterator[Links]:
         """What was sent by the end of an exchange, will arrive, and has not yet."""
         for age in range(min(self.depth - 1, exchange + 1)):
             links, dropped = self._sent(exchange - age)
-            late = self._lateness[links.senders]
+            late = self.lateness[links.senders]
             waiting = ~dropped & (late > age) & self._up_at(exchange - age + late, links.receivers)
             yield links.where(waiting).aged(age)
 
@@ -180,6 +188,6 @@ class Delivery:
         if exchange < age:
             return None
         links, dropped = self._sent(exchange - age)
-        on_time = self._lateness[links.senders] == age
+        on_time = self.lateness[links.senders] == age
         here = ~dropped & on_time & self.up(exchange)[links.receivers]
         return links.where(here).aged(age)

@@ -14,6 +14,7 @@ from torch import Tensor
 from gossamer.core import Message, row_of
 from gossamer.core.inbox import Arrival, BlockInbox
 from gossamer.core.state import map_tensors, tensors_of
+from gossamer.graphs.delivery import Sent
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
@@ -83,11 +84,14 @@ class Node:
         self.reliable = "reliable" in algorithm.requires
         settles = self.experiment.training_rounds < self.experiment.rounds
         late_would_lose_mass = settles and algorithm.on_missing == "lose_mass"  # its rate is another when it settles
-        self.late_rounds = 0 if self.reliable or late_would_lose_mass else timeouts.late_rounds
+        late_rounds = 0 if self.reliable or late_would_lose_mass else timeouts.late_rounds
+        since_last = self.delivery.channels if self.delivery.channels > 1 else 0  # a pair's last meeting is not too old
+        self.late_exchanges = max(late_rounds * self.experiment.exchanges, since_last)
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
         self._limits: dict[str, float] = {}  # for the numbers of each part
+        self._other_channels: dict[Sent, Message] = {}  # late messages, which are of use when their channel is
 
     # What a transport asks for, from its own threads.
 
@@ -184,7 +188,7 @@ class Node:
 
     def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int], transport: Transport) -> int:
         """The second half of an exchange; how many messages it had to do without."""
-        found: dict[tuple[int, int], Message] = {(self.me, t): own}
+        found: dict[Sent, Message] = {(self.me, t): own}
         for delivery in came:
             try:
                 if self.delivery.mixing(delivery.round).weight(self.me, delivery.sender) is None:
@@ -194,8 +198,9 @@ class Node:
             except WireError as error:
                 self.counters.add(bad_frames=1)
                 self.log.rate_limited("bad frame", neighbour=transport.name_of(delivery.sender), reason=str(error))
+        found = self._of_channel(t, found)
         others = [key for key in found if key != (self.me, t)]
-        used, dropped = self.delivery.usable(others, t, self.late_rounds * self.experiment.exchanges)
+        used, dropped = self.delivery.usable(others, t, self.late_exchanges)
         missing = len(set(senders) - {sender for sender, sent in used if sent == t})
         late = sum(sent < t for _, sent in used)
         self.counters.add(missing=missing, late_used=late, late_dropped=len(dropped))
@@ -209,6 +214,12 @@ class Node:
         arrivals = [Arrival(j, weight, found[j, at], (j, at) == (self.me, t)) for j, at, weight in sent]
         self.block.receive(t, BlockInbox.of_arrivals([arrivals]))
         return missing
+
+    def _of_channel(self, t: int, found: dict[Sent, Message]) -> dict[Sent, Message]:
+        """The messages of this exchange's channel, those that came since it was used last among them."""
+        channels, found = self.delivery.channels, self._other_channels | found
+        self._other_channels = {key: message for key, message in found.items() if (key[1] - t) % channels}
+        return {key: message for key, message in found.items() if key not in self._other_channels}
 
     def _note_sizes(self, own: Message) -> None:
         """Let a neighbour's numbers be so much larger than this peer's own at first, and no more: one message of 1e38
@@ -304,6 +315,7 @@ class Node:
         sums = {name.removeprefix(SUMS): t for name, t in tensors.items() if name.startswith(SUMS)}
         self.round = round
         self.endpoint.restart(self.exchange, sums)
+        self._other_channels.clear()
         self.state_transfer.offer()
 
     def digest(self) -> str:

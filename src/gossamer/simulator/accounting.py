@@ -44,7 +44,7 @@ class RoundBytes:
 
     def _resend(self, exchange: int, sent: Links, arrives: NDArray[np.bool_]) -> Resend:
         """What goes to receivers that missed some of a cumulative part."""
-        ledger, frame_bytes = self._shared.resync_ledger, self._shared.frame_bytes
+        ledger, frame_bytes = self._shared.resync_ledger(exchange), self._shared.frame_bytes
         if ledger is None:
             return Resend.nothing(len(arrives))
         resend = ledger.resend(sent.senders, sent.receivers, frame_bytes)
@@ -57,7 +57,7 @@ class RoundBytes:
         assert isinstance(self._parts, Tensor)
         counts = dict(zip(KINDS, self._parts.sum(0).tolist(), strict=True))
         counts["header"] += self._frames
-        return counts if self._shared.resync_ledger is None else counts | {"resync": self._resent}
+        return counts | {"resync": self._resent} if self._shared.resync_ledgers else counts
 
     def metrics(self) -> dict[str, Any]:
         assert isinstance(self._parts, Tensor)
@@ -79,7 +79,7 @@ class RoundBytes:
             for receiver, sender, is_resync, resent in zip(*(column.tolist() for column in columns), strict=True):
                 line = {**which, "sender": sender, "receiver": receiver}
                 line |= dict(zip(KINDS, (0, 0, 0) if is_resync else rows[sender], strict=True))
-                lines.append(line if self._shared.resync_ledger is None else line | {"resync": resent})
+                lines.append(line | {"resync": resent} if self._shared.resync_ledgers else line)
         return lines
 
 

@@ -101,7 +101,7 @@ class BlockRunner:
         self._count_full_sharing()
         message = self.block.send(exchange, up)
         self._count(message)
-        before, slots = self._sums(exchange - 1), self._slots(exchange)
+        before, slots = self._sums(exchange - self.delivery.channels), self._slots(exchange)
         encoded = self.experiment.wire.mode == "encode" and message
         for name, part in (self._through_bytes(message, exchange) if encoded else message).items():
             spec, target = self.experiment.algorithm.parts[name], self.shared.messages[name]
@@ -112,8 +112,9 @@ class BlockRunner:
             if target.sent is not None:
                 assert part.sent is not None, "a block's messages say what was sent"
                 target.sent[slots] = part.sent
-        if self.shared.resync_ledger is not None:
-            self._count_resync(message, exchange, self.shared.resync_ledger, before)
+        ledger = self.shared.resync_ledger(exchange)
+        if ledger is not None:
+            self._count_resync(message, exchange, ledger, before)
 
     def incoming(self, exchange: int) -> None:
         """The second half of an exchange."""
@@ -178,7 +179,7 @@ class BlockRunner:
         """A node's message through the endpoints of two nodes; to one that missed everything if sums are `known`."""
         sender, receiver = (self.experiment.endpoint(self.block.trainer.task, number) for number in (node, node + 1))
         if known:
-            sender.restart(exchange, known)
+            sender.restart(exchange, {name: sums.repeat(1, self.delivery.channels) for name, sums in known.items()})
         delivery = sender.send(message, exchange).bytes_for(receiver.node)
         assert len(delivery) == counted, f"{len(delivery)} bytes were encoded and {counted} counted"
         return receiver.receive(receiver.check(delivery, node, exchange)).message

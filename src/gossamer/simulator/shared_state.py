@@ -5,6 +5,7 @@ It lies in memory, or in files, that processes share.
 
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -90,8 +91,8 @@ def _take_room(file: IO[bytes], start: int, num_bytes: int) -> None:
 class SharedState:
     """The nodes' states, the messages of the round, and what is reported of each node."""
 
-    messages: Message  # (n, width) rows, or (n * depth, width): those of a round lie at (round mod depth) * n;
-    # of a cumulative part the sum of all so far
+    messages: Message  # (n * kept, width) rows: those of an exchange lie at (exchange mod kept) * n;
+    # of a cumulative part the sum of all so far in the exchange's channel
     state: State  # (n, ...): where blocks keep theirs
     buffers: Tensor  # (n, K): those of the tasks' models, where blocks keep them
     losses: Tensor  # (n,) training loss of the round
@@ -101,7 +102,7 @@ class SharedState:
     mean: Tensor  # (D + K,): the mean of all nodes' models and of their buffers, as of the last evaluation
     scores: Tensor  # (shards of an evaluation, 2): test loss and metric
     weights: Tensor  # (n,): push-sum weight, the mean over coefficients if each has its own
-    resync_ledger: ResyncLedger | None  # who was reached by what, if messages can be missed
+    resync_ledgers: Sequence[ResyncLedger]  # who was reached by what in each channel; none if nothing can be missed
 
     @property
     def frame_bytes(self) -> NDArray[np.int64]:
@@ -109,11 +110,15 @@ class SharedState:
         lengths: NDArray[np.int64] = wire.Codec.frame_bytes + self.num_bytes.sum((1, 2)).numpy()
         return lengths
 
+    def resync_ledger(self, exchange: int) -> ResyncLedger | None:
+        """That of the exchange's channel."""
+        return self.resync_ledgers[exchange % len(self.resync_ledgers)] if self.resync_ledgers else None
+
     @classmethod
     def of(cls, experiment: Experiment, task: Task, num_shards: int, large: Memory, small: Memory) -> "SharedState":
         """As before the first round, or as another process has it; what grows with the model is in `large`."""
         n, d = experiment.nodes, sum(task.layer_sizes)
-        num_rows = n * experiment.delivery.depth  # messages that are late stay where they are until they arrive
+        num_rows = n * experiment.delivery.kept  # messages that are late stay where they are until they arrive
         algorithm = experiment.optimizer.wrap(experiment.algorithm)
         one = algorithm.init(task.initial_model(experiment.seed)[None].clone())  # and every node starts there
         state = map_tensors(one, lambda _, row: large.rows(n, row))
@@ -134,13 +139,16 @@ class SharedState:
             mean=small.zeros(d + len(task.buffers)),
             scores=small.zeros(num_shards, 2, dtype=torch.float64),
             weights=small.zeros(n, dtype=torch.float64),
-            resync_ledger=_ledger(experiment, d, small),
+            resync_ledgers=_ledgers(experiment, d, small),
         )
 
 
-def _ledger(experiment: Experiment, num_parameters: int, memory: Memory) -> ResyncLedger | None:
-    """None if nothing can be missed, or it would not matter."""
-    parts = experiment.algorithm.parts
-    if not has_cumulative(parts) or (experiment.topology.static and not experiment.faults.any):
-        return None
-    return ResyncLedger.of(experiment.nodes, plain_bytes(parts, num_parameters), memory.zeros)
+def _ledgers(experiment: Experiment, num_parameters: int, memory: Memory) -> list[ResyncLedger]:
+    """One per channel; none if nothing can be missed, or it would not matter."""
+    parts, delivery = experiment.algorithm.parts, experiment.delivery
+    period = experiment.topology.period(experiment.nodes)
+    same_links = period > 0 and delivery.channels % period == 0  # in all exchanges of a channel
+    if not has_cumulative(parts) or (same_links and not experiment.faults.any):
+        return []
+    plain = plain_bytes(parts, num_parameters)
+    return [ResyncLedger.of(experiment.nodes, plain, memory.zeros) for _ in range(delivery.channels)]

@@ -149,12 +149,12 @@ class Simulation:
 
     def _beside_the_state(self) -> dict[str, Tensor]:
         """The models' buffers, cumulative sums and whom they reached, and messages that may still arrive."""
-        ledger = self._shared.resync_ledger
-        beside = {} if ledger is None else ledger.saved()
+        ledgers = enumerate(self._shared.resync_ledgers)
+        beside = {name: tensor for channel, ledger in ledgers for name, tensor in ledger.saved(channel).items()}
         if self._shared.buffers.numel():
             beside["buffers"] = self._shared.buffers
         for name, part in self._shared.messages.items():
-            if self._delivery.depth > 1 or self.experiment.algorithm.parts[name].cumulative:
+            if self._delivery.kept > 1 or self.experiment.algorithm.parts[name].cumulative:
                 beside[f"messages.{name}.values"] = part.values
                 beside |= {} if part.sent is None else {f"messages.{name}.sent": part.sent}
         return beside

@@ -262,5 +262,6 @@ def _fingerprint(parts: Mapping[str, _Coding], seed: int) -> int:
         else:
             kind = f"like:{spec.same_indices_as}" if spec.same_indices_as else "dense"
         cumulative = " running" if spec.cumulative else ""
+        cumulative += f" {spec.channels}" if spec.channels > 1 else ""
         lines.append(f"{name} {part.width} {kind} {spec.values} {spec.bucket}{cumulative}\n")
     return xxhash.xxh3_64_intdigest("".join(lines).encode()) & 0xFFFFFFFF

@@ -26,7 +26,7 @@ from torch import Tensor
 from gossamer.core import Message, Part, PartSpec
 from gossamer.wire.codec import Codec
 from gossamer.wire.frame import HEADER, OVERHEAD, Frame, WireError, check_frame
-from gossamer.wire.resync import needs_resync, plain_bytes, resync_parts
+from gossamer.wire.resync import needs_resync, num_channels, plain_bytes, resync_parts
 
 REMEMBERED = 64  # exchanges within which an acknowledgement counts
 
@@ -40,10 +40,32 @@ class Received(NamedTuple):
 
 
 class _Replica(NamedTuple):
-    """What is known of a sender's cumulative parts."""
+    """What is known of a sender's cumulative parts in a channel."""
 
     exchange: int  # the last one that was heard
     sums: dict[str, Tensor]  # (1, width)
+
+
+class _Channel:
+    """What was sent and heard in the exchanges of one channel (`PartSpec.channels`)."""
+
+    def __init__(self, node: int, zeros: dict[str, Tensor]):
+        self.sent_bytes = 0  # of all frames so far
+        self.frames: deque[bytes] = deque()  # the latest ones
+        self.sent_by: dict[int, int] = {}  # bytes of all frames by the end of each of the last exchanges
+        self.reached: dict[int, int] = {}  # bytes sent up to the last message that reached a receiver
+        self.broken: set[int] = set()  # senders whose sums are not known, because a message was refused
+        self.replicas = {node: _Replica(-1, zeros)}  # the node's own among them; at first all are 0, as everyone knows
+
+    def add(self, frame: bytes, exchange: int, room: int) -> None:
+        """Keep the frame of an exchange, and of those before as many as fill the room."""
+        self.sent_bytes += len(frame)
+        self.frames.append(frame)
+        while len(self.frames) > 1 and sum(map(len, self.frames)) > room:
+            self.frames.popleft()
+        self.sent_by[exchange] = self.sent_bytes
+        while len(self.sent_by) > REMEMBERED:
+            del self.sent_by[next(iter(self.sent_by))]
 
 
 class Endpoint:
@@ -55,30 +77,29 @@ class Endpoint:
         self._codec = Codec(parts, num_parameters, seed, run_id)
         self._resync_codec = Codec(resync_parts(parts), num_parameters, seed, run_id)
         self._plain = plain_bytes(parts, num_parameters)
-        self._num_parameters = num_parameters
-        self._cumulative = [name for name, spec in parts.items() if spec.cumulative]
+        self._cumulative = {name: _zeros(spec, num_parameters) for name, spec in parts.items() if spec.cumulative}
         self._lock = threading.Lock()
-        self._sent_bytes = 0  # of all frames so far
-        self._frames: deque[bytes] = deque()  # the latest ones
-        self._sent_by: dict[int, int] = {}  # bytes of all frames by the end of each of the last exchanges
-        self._reached: dict[int, int] = {}  # bytes sent up to the last message that reached a receiver
-        self._broken: set[int] = set()  # senders whose sums are not known, because a message was refused
-        first = {name: self._zeros(name) for name in self._cumulative}  # as everyone knows
-        self._replicas = {node: _Replica(-1, first)}
+        self._channels = [_Channel(node, self._cumulative) for _ in range(num_channels(parts))]
 
     def restart(self, exchange: int, sums: Mapping[str, Tensor]) -> None:
-        """Go on from these cumulative sums of the node, before this exchange. What others have heard of them is not
-        known, and what they said is forgotten: everyone is told anew."""
-        with self._lock:
-            self._sent_bytes += self._plain + 1  # this reached nobody, and is more than could be told by frames
-            self._frames.clear()
-        self._replicas = {self.node: _Replica(exchange - 1, dict(sums))}
-        self._broken.clear()
+        """Go on from these cumulative sums of the node, `own_sums` before this exchange. What others have heard of them
+        is not known, and what they said is forgotten: everyone is told anew."""
+        for number, channel in enumerate(self._channels):
+            with self._lock:
+                channel.sent_bytes += self._plain + 1  # this reached nobody, and is more than could be told by frames
+                channel.frames.clear()
+            own = {name: row.view(len(self._channels), -1)[number : number + 1] for name, row in sums.items()}
+            channel.replicas = {self.node: _Replica(exchange - 1, own)}
+            channel.broken.clear()
 
     @property
     def own_sums(self) -> dict[str, Tensor]:
-        """The sums of the node's own cumulative parts so far."""
-        return self._replicas[self.node].sums
+        """The sums of the node's own cumulative parts so far, (1, channels * width)."""
+        own = [channel.replicas[self.node].sums for channel in self._channels]
+        return {name: torch.cat([sums[name] for sums in own], dim=1) for name in self._cumulative}
+
+    def _channel(self, exchange: int) -> _Channel:
+        return self._channels[exchange % len(self._channels)]
 
     @property
     def schema(self) -> int:
@@ -97,21 +118,16 @@ class Endpoint:
         frame = self._codec.encode(message, self.node, exchange)
         own = self._add_up(self.node, exchange, self._as_received(message))
         resync = {name: own[name] if spec.cumulative else message[name] for name, spec in self._parts.items()}
+        channel = self._channel(exchange)
         with self._lock:
-            self._sent_bytes += len(frame)
-            self._frames.append(frame)
-            while len(self._frames) > 1 and sum(map(len, self._frames)) > self._plain:
-                self._frames.popleft()
-            self._sent_by[exchange] = self._sent_bytes
-            while len(self._sent_by) > REMEMBERED:
-                del self._sent_by[next(iter(self._sent_by))]
-            return Outgoing(self, exchange, own, resync, self._sent_bytes, tuple(self._frames))
+            channel.add(frame, exchange, self._plain)
+            return Outgoing(self, exchange, own, resync, channel.sent_bytes, tuple(channel.frames))
 
     def bytes_for(self, receiver: int, outgoing: "Outgoing") -> bytes:
         """What goes to a receiver: the frame, behind those that the receiver missed, or a resync frame."""
         frames = outgoing.frames
         with self._lock:
-            reached = self._reached.get(receiver, 0)
+            reached = self._channel(outgoing.exchange).reached.get(receiver, 0)
         missed = outgoing.num_bytes - len(frames[-1]) - reached if self._plain else 0
         if needs_resync(missed, len(frames[-1]), self._plain):
             return self._resync_codec.encode(outgoing.resync, self.node, outgoing.exchange)
@@ -123,14 +139,16 @@ class Endpoint:
 
     def acknowledged(self, receiver: int, exchange: int) -> None:
         """What went to this receiver in this exchange has arrived."""
+        channel = self._channel(exchange)
         with self._lock:
-            if exchange in self._sent_by:
-                self._reached[receiver] = self._sent_by[exchange]
+            if exchange in channel.sent_by:
+                channel.reached[receiver] = channel.sent_by[exchange]
 
     def forget(self, receiver: int) -> None:
         """This receiver knows nothing any more: it was restarted."""
         with self._lock:
-            self._reached[receiver] = -self._plain - 1  # more than could be told by frames
+            for channel in self._channels:
+                channel.reached[receiver] = -self._plain - 1  # more than could be told by frames
 
     # The receiving end.
 
@@ -150,7 +168,8 @@ class Endpoint:
             frames.append(frame)
             at += len(content)
         exchanges = [frame.round for frame in frames]
-        if not frames or exchanges[-1] != exchange or sorted(set(exchanges)) != exchanges:
+        one_channel = len({each % len(self._channels) for each in exchanges}) == 1
+        if not one_channel or exchanges[-1] != exchange or sorted(set(exchanges)) != exchanges:
             raise WireError(f"A delivery of round {exchange} holds frames of rounds {exchanges}.")
         return tuple(frames)
 
@@ -172,8 +191,9 @@ class Endpoint:
         limits: Mapping[str, float] | None = None,
     ) -> Message:
         """The message of a frame, in which cumulative parts become sums; WireError if not all of it is finite."""
-        known = self._replicas.get(sender)
-        if sender in self._broken and not is_resync:
+        channel = self._channel(exchange)
+        known = channel.replicas.get(sender)
+        if sender in channel.broken and not is_resync:
             raise WireError("A message before was refused, and what it changed is not known.")
         if self._cumulative and (known is None or exchange > known.exchange):
             before = {} if is_resync or known is None else known.sums
@@ -182,20 +202,20 @@ class Endpoint:
         if known is not None:
             message = message | {name: Part(known.sums[name]) for name in self._cumulative}
         if sender != self.node:
-            self._check(sender, message, limits or {})
+            self._check(channel, sender, message, limits or {})
         if known is not None:
-            self._replicas[sender] = known
+            channel.replicas[sender] = known
         return message
 
-    def _check(self, sender: int, message: Message, limits: Mapping[str, float]) -> None:
+    def _check(self, channel: _Channel, sender: int, message: Message, limits: Mapping[str, float]) -> None:
         """WireError if the numbers cannot be. Then the sender's sums are not known any more, until it resyncs."""
         try:
             for name, part in message.items():
                 check_values(name, part.values, limits.get(name, inf), self._parts[name])
-            self._broken.discard(sender)
+            channel.broken.discard(sender)
         except WireError:
             if self._cumulative:
-                self._broken.add(sender)
+                channel.broken.add(sender)
             raise
 
     def _as_received(self, message: Message) -> Message:
@@ -210,10 +230,10 @@ class Endpoint:
             received[name] = Part(values, sent, quantized)
         return received
 
-    def _zeros(self, name: str) -> Tensor:
-        dtype = torch.float64 if self._parts[name].values == "float64" else torch.float32
-        width = self._parts[name].width
-        return torch.zeros(1, self._num_parameters if width is None else width, dtype=dtype)
+
+def _zeros(spec: PartSpec, num_parameters: int) -> Tensor:
+    dtype = torch.float64 if spec.values == "float64" else torch.float32
+    return torch.zeros(1, num_parameters if spec.width is None else spec.width, dtype=dtype)
 
 
 class Outgoing(NamedTuple):
@@ -223,8 +243,8 @@ class Outgoing(NamedTuple):
     exchange: int
     own: Message  # what the node itself finds in its inbox, as its receivers do
     resync: Message  # what a resync frame holds
-    num_bytes: int  # of all frames that the node had sent by then
-    frames: tuple[bytes, ...]  # the latest ones, this exchange's last
+    num_bytes: int  # of all frames that the node had sent by then in the channel
+    frames: tuple[bytes, ...]  # the latest ones of the channel, this exchange's last
 
     def bytes_for(self, receiver: int) -> bytes:
         """What goes to a receiver, made when it is about to leave: what has reached it by then is not sent again."""

@@ -9,6 +9,9 @@ frames reached whom (a network acknowledges them). With its next message, a rece
 whichever is shorter if a sum is taken to cost its 4 bytes per number, so that nothing must be coded to decide. A sender
 therefore keeps no more frames than fill the room of its sums once. Before the first exchange all sums are 0, and
 everyone knows it: who was never reached has missed all frames, no more.
+
+A part may have several *channels* (`PartSpec.channels`): exchange t belongs to channel t mod channels, and each channel
+has sums, frames and an account of its own, as if it were another run.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +31,14 @@ Marks = NDArray[np.bool_]
 
 def has_cumulative(parts: Mapping[str, PartSpec]) -> bool:
     return any(spec.cumulative for spec in parts.values())
+
+
+def num_channels(parts: Mapping[str, PartSpec]) -> int:
+    """In how many channels a node's cumulative parts add up; ValueError if they differ."""
+    numbers = {spec.channels for spec in parts.values() if spec.cumulative} or {1}
+    if len(numbers) > 1 or min(numbers) < 1:
+        raise ValueError(f"the cumulative parts of a message have {sorted(numbers)} channels; give all the same number")
+    return numbers.pop()
 
 
 def resync_parts(parts: Mapping[str, PartSpec]) -> dict[str, PartSpec]:
@@ -67,8 +78,8 @@ class Resend(NamedTuple):
 
 @dataclass
 class ResyncLedger:
-    """Up to where each receiver was reached by each sender's frames, in bytes: for all links of a simulation, which
-    counts what an `Endpoint` per node would send."""
+    """Up to where each receiver was reached by each sender's frames of a channel, in bytes: for all links of a
+    simulation, which counts what an `Endpoint` per node would send."""
 
     sent: Tensor  # (n,): bytes of all frames of a node so far
     reached: Tensor  # (n, n): of these, up to the last one of the sender (column) that reached the receiver (row)
@@ -81,9 +92,10 @@ class ResyncLedger:
         sent, reached, resync = (zeros(*shape, dtype=torch.int64) for shape in ((nodes,), (nodes, nodes), (nodes,)))
         return cls(sent, reached, resync, plain)
 
-    def saved(self) -> dict[str, Tensor]:
+    def saved(self, channel: int = 0) -> dict[str, Tensor]:
         """What a checkpoint keeps."""
-        return {"told.said": self.sent, "told.reached": self.reached}  # named as in the first checkpoints
+        where = f"told.{channel}" if channel else "told"  # named as in the first checkpoints
+        return {f"{where}.said": self.sent, f"{where}.reached": self.reached}
 
     def missed(self, senders: Integers, receivers: Integers) -> Integers:
         """Bytes of the frames that each receiver missed before this exchange."""
