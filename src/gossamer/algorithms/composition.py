@@ -46,6 +46,10 @@ class _Derived(Algorithm):
         return self._other.robust
 
     @property
+    def asynchronous(self) -> bool:
+        return self._other.asynchronous
+
+    @property
     def averages(self) -> bool:
         return self._other.averages
 

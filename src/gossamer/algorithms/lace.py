@@ -15,8 +15,9 @@ T^-1(q_p - q_i) / 2 and its partner by the opposite, so the mean of all models i
 
 If a message is lost, its sender or its receiver moves later, not wrongly: what a node has been moved by in a channel is
 always (H_p - H_i) / 2 as of when it last heard p, and what p missed is resent at the next meeting (wire/resync.py). A
-node whose partner is gone stays where it is. Nodes stay far from each other while they train: the models to use are
-those after they have settled.
+node whose partner is gone stays where it is. So nodes need no common round, either.
+
+Nodes stay far from each other while they train: the models to use are those after they have settled.
 """
 
 from collections import namedtuple
@@ -50,6 +51,7 @@ class PairGossip(Algorithm):
     channels: int = 1  # pairings until the first returns; set by prepare
 
     requires = frozenset({"symmetric", "changing"})
+    asynchronous = True  # what a pair has moved is a function of sums, whenever they were sent
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -78,6 +78,11 @@ class Algorithm:
         return False
 
     @property
+    def asynchronous(self) -> bool:
+        """May nodes be in different rounds? Then nobody needs to wait for a slow one (`Experiment.asynchronous`)."""
+        return False
+
+    @property
     def averages(self) -> bool:
         """Is an exchange x + averaging_rate * (sum_j w_ij x_j - x), be it of compressed x? `PushSum` can wrap these."""
         return False

@@ -92,6 +92,7 @@ class Experiment:
     local_steps: int = 3  # SGD steps of a node per round, tau
     exchanges: int = 1  # per round, each over a mixing matrix of its own
     settle: int = 0  # so many of the rounds, the last ones, exchange without training
+    asynchronous: bool = False  # until they settle, nodes wait for nobody: each takes what has come when it is ready
     batch_size: int = 16
     task: TaskSource = field(default_factory=Digits)
     partition: Partition = field(default_factory=Iid)
@@ -188,7 +189,8 @@ class Experiment:
         """Who hears from whom."""
         shared = self.topology, self.nodes, self.seed
         channels = num_channels(self.algorithm.parts)
-        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges, channels)
+        clocks = self.training_rounds if self.asynchronous else None
+        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges, channels, clocks)
 
     def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
         """A node's ends of its links, where this is the experiment as it is run."""

@@ -87,6 +87,7 @@ def _check_rounds(experiment: "Experiment") -> None:
             f"faults: {name} needs every message to arrive, because what it carries is not sent again; "
             "leave the faults out, or take an algorithm such as dpsgd, jwins or sparse-push"
         )
+    _check_asynchrony(experiment)
     settling = experiment.rounds - experiment.training_rounds
     if experiment.training_rounds <= 0:
         what = "full_rounds" if algorithm.final_rounds > experiment.settle else "settle"
@@ -108,6 +109,19 @@ def _check_rounds(experiment: "Experiment") -> None:
     if "one_exchange" in algorithm.requires and experiment.exchanges != 1:
         raise ExperimentError(
             f"exchanges: {name} is defined for one exchange per round, {experiment.exchanges} was given; take 1"
+        )
+
+
+def _check_asynchrony(experiment: "Experiment") -> None:
+    name = named(experiment.algorithm)
+    if experiment.asynchronous and not experiment.algorithm.asynchronous:
+        raise ExperimentError(
+            f"asynchronous: {name} needs the messages of one round at a time; leave it out, or take lace"
+        )
+    if experiment.faults.slow and not experiment.asynchronous:
+        raise ExperimentError(
+            "faults.slow: everyone waits for a slow node, so that only the time changes, which is not simulated; "
+            "leave it out, or set asynchronous = true"
         )
 
 

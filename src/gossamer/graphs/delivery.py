@@ -54,6 +54,7 @@ class Delivery:
     faults: Faults = Faults()  # for a simulation; peers meet real ones
     exchanges: int = 1  # per round
     channels: int = 1  # of cumulative parts: what an exchange adds to, exchange + channels adds to next
+    clocks: int | None = None  # for so many rounds nodes wait for nobody, and each has a clock of its own; None: never
 
     def mixing(self, exchange: int) -> MixingMatrix:
         return self.topology.at(self.nodes, self.seed, exchange)
@@ -62,7 +63,9 @@ class Delivery:
 
     def up(self, exchange: int) -> Marks:
         """(n,): which nodes take part."""
-        return self.faults.up(self.nodes, exchange // self.exchanges)
+        round = exchange // self.exchanges
+        up = self.faults.up(self.nodes, round)
+        return up if self.clocks is None or round >= self.clocks else up & self.faults.ready(self.nodes, round)
 
     @cached_property
     def depth(self) -> int:

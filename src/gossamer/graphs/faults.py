@@ -25,6 +25,7 @@ class Faults:
     drop: float = 0.0  # probability that a message is lost on its link
     down: tuple[tuple[int, int, int], ...] = ()  # node, first round, last round
     late: tuple[tuple[int, int], ...] = ()  # node, and by how many rounds its messages come late
+    slow: tuple[tuple[int, int], ...] = ()  # node, and how many rounds of the others one of its own takes
     churn: str = ""  # a file of lines "round node up" and "round node down", rounds counted from 1
     digest: str = ""  # of that file's content; a run notes it, so that no other trace takes its place
 
@@ -36,6 +37,9 @@ class Faults:
         for given in _entries("late", self.late):
             sensible = _are_integers(given, 2) and given[0] >= 0 and given[1] >= 1
             _check(sensible, "late", "a list of [node, number of rounds]", given)
+        for given in _entries("slow", self.slow):
+            sensible = _are_integers(given, 2) and given[0] >= 0 and given[1] >= 1
+            _check(sensible, "slow", "a list of [node, number of rounds]", given)
         for name in ("churn", "digest"):
             _check(isinstance(getattr(self, name), str), name, "a text", getattr(self, name))
 
@@ -57,9 +61,17 @@ class Faults:
 
     def check(self, nodes: int) -> None:
         """ValueError if there is no such node."""
-        for node in (*(d[0] for d in self.down), *(late[0] for late in self.late), *(e[1] for e in self._trace())):
+        named = (entry[0] for entry in (*self.down, *self.late, *self.slow))
+        for node in (*named, *(e[1] for e in self._trace())):
             if node >= nodes:
                 raise ValueError(f"node {node} was given, and the nodes are 0 to {nodes - 1}")
+
+    def ready(self, nodes: int, round: int) -> NDArray[np.bool_]:
+        """(n,): which nodes are done with local steps in a round of an asynchronous run: of a slow one, not all."""
+        ready = np.ones(nodes, dtype=bool)
+        for node, rounds in self.slow:
+            ready[node] = (round + 1) % rounds == 0
+        return ready
 
     def up(self, nodes: int, round: int) -> NDArray[np.bool_]:
         """(n,): which nodes take part in a round."""

@@ -126,7 +126,8 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         precompile(*inputs)  # before the others wait for it
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
-            rounds=experiment.rounds, exchanges=experiment.exchanges, most_bytes=node.most_bytes, check=node.check,
+            rounds=experiment.rounds, exchanges=experiment.exchanges, asynchronous=experiment.asynchronous,
+            most_bytes=node.most_bytes, check=node.check,
             state=node.state_transfer.frame_for, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
             greeting=greeting(members, experiment, sum(node.task.layer_sizes), node.endpoint.schema),
         )  # fmt: skip
@@ -203,7 +204,10 @@ def _run_rounds(
         if outcast := transport.outcast():  # asked once: the next moment it may be none
             break
         began, cpu_began = time.monotonic(), time.process_time()
-        node.state_transfer.catch_up(transport)
+        if node.experiment.asynchronous:
+            node.keep_pace(transport, lambda: signals.leave)
+        else:
+            node.state_transfer.catch_up(transport)
         if node.round >= node.experiment.rounds:
             break
         if node.trains:  # rounds that settle tell nothing new of the data

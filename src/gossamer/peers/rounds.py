@@ -87,6 +87,8 @@ class Node:
         late_rounds = 0 if self.reliable or late_would_lose_mass else timeouts.late_rounds
         since_last = self.delivery.channels if self.delivery.channels > 1 else 0  # a pair's last meeting is not too old
         self.late_exchanges = max(late_rounds * self.experiment.exchanges, since_last)
+        if self.experiment.asynchronous:  # others count rounds of their own
+            self.late_exchanges = max(self.late_exchanges, self.experiment.rounds * self.experiment.exchanges)
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
@@ -121,6 +123,11 @@ class Node:
     def trains(self) -> bool:
         """Has the next round local steps?"""
         return self.round < self.experiment.training_rounds
+
+    @property
+    def waits_for_nobody(self) -> bool:
+        """Is this an asynchronous run that does not settle yet?"""
+        return self.experiment.asynchronous and self.trains
 
     def neighbours(self, exchange: int) -> tuple[list[int], list[int]]:
         """To whom this node sends in an exchange, and from whom it hears."""
@@ -172,7 +179,11 @@ class Node:
             self._note_sizes(own)
             until = began + self.waits.deadline_seconds
             transport.publish(exchange, receivers, outgoing.bytes_for, until)
-            came = transport.collect(exchange, senders, until)
+            if self.waits_for_nobody:
+                last = self.experiment.training_rounds * self.experiment.exchanges - 1
+                came = transport.collect(last, [], until)  # whatever is there, of whatever round before they settle
+            else:
+                came = transport.collect(exchange, senders, until)
         waited = time.monotonic() - began
         missing = self._take_in(exchange, came, own, senders, transport)
         self.waits.add(waited, not missing)
@@ -201,7 +212,8 @@ class Node:
         found = self._of_channel(t, found)
         others = [key for key in found if key != (self.me, t)]
         used, dropped = self.delivery.usable(others, t, self.late_exchanges)
-        missing = len(set(senders) - {sender for sender, sent in used if sent == t})
+        in_time = {sender for sender, sent in used if sent == t or self.waits_for_nobody}
+        missing = len(set(senders) - in_time)
         late = sum(sent < t for _, sent in used)
         self.counters.add(missing=missing, late_used=late, late_dropped=len(dropped))
         if missing and self.reliable:
@@ -269,7 +281,29 @@ class Node:
         self.state_transfer.absence.begin()
         transport.started = time.monotonic()
 
+    def keep_pace(self, transport: Transport, leaving: Callable[[], bool]) -> None:
+        """In an asynchronous run, begin to settle when most of the others do: a slow peer leaves out the rounds that it
+        has not come to, a quick one waits."""
+        settles_at = self.experiment.training_rounds
+        if self.round > settles_at:
+            return
+        voters = self.voters(self.round)
+        transport.watch(sorted(voters))
+
+        def most_settle() -> bool:
+            heard = [node for node in voters if transport.answered(node) and not transport.is_lost(node)]
+            return not heard or round_of_most(self.round_of(node, transport) for node in heard) >= settles_at
+
+        if self.round < settles_at and most_settle() and any(map(transport.answered, voters)):
+            self.log("settles with the others", round=self.round)
+            self.round = settles_at
+        transport.begin(self.exchange)
+        while self.round == settles_at and not most_settle() and not leaving():
+            time.sleep(0.05)
+
     def is_behind(self, transport: Transport) -> bool:
+        if self.experiment.asynchronous:
+            return False
         near = [node for node in self.near(self.round) if not transport.is_lost(node)]
         return round_of_most(self.round_of(node, transport) for node in near) > self.round
 

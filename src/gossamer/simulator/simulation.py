@@ -136,7 +136,7 @@ class Simulation:
 
     def _train_loss(self) -> float:
         """The mean over the nodes that took part; 0 if none did."""
-        up = torch.from_numpy(self.experiment.faults.up(self.experiment.nodes, self.round))
+        up = torch.from_numpy(self._delivery.up(self.round * self.experiment.exchanges))
         return self._shared.losses[up].mean().item() if up.any() else 0.0
 
     def ledger(self) -> list[dict[str, int]]:

@@ -13,6 +13,7 @@ from gossamer.peers.transport import Arrived
 
 RETRY_SECONDS = 0.05  # before a message is tried again; twice as long each time
 MOST_RETRY_SECONDS = 1.0
+MOST_WAITING = 64  # deliveries of a sender that are kept; it brings what does not fit with a later one
 
 
 class Outcome(Enum):
@@ -135,9 +136,10 @@ class Verdict(Enum):
 
 
 class Mailbox:
-    """Messages that are not used yet: at most ahead_rounds + 1 + late_rounds deliveries per sender."""
+    """Messages that are not used yet: at most ahead_rounds + 1 + late_rounds deliveries per sender; MOST_WAITING where
+    peers are in different rounds and those two are infinite."""
 
-    def __init__(self, ahead_rounds: int, late_rounds: int):
+    def __init__(self, ahead_rounds: float, late_rounds: float):
         self._ahead = ahead_rounds
         self._late = late_rounds
         self._round = 0
@@ -152,7 +154,7 @@ class Mailbox:
         with self._changed:
             self._announced[sender] = max(round, self._announced.get(sender, 0))
             self._changed.notify_all()
-            while round > self._round + self._ahead:
+            while round > self._round + self._ahead or len(self._waiting.get(sender, {})) >= MOST_WAITING:
                 left = until - time.monotonic()
                 if left <= 0:
                     return Verdict.EARLY

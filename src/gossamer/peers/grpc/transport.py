@@ -8,6 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import grpc
@@ -55,6 +56,7 @@ class GrpcTransport:
         on_restart: Callable[[int], None] = lambda receiver: None,
         bind: str | None = None,
         exchanges: int = 1,
+        asynchronous: bool = False,
         greeting: Greeting | None = None,
     ):
         self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
@@ -63,7 +65,8 @@ class GrpcTransport:
         self.incarnation = secrets.randbits(32)
         self.skews: dict[int, float] = {}
         self._clock_told: dict[int, float] = {}  # until when not to log again that a neighbour's clock differs
-        self.mailbox = Mailbox(timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
+        kept = (inf, inf) if asynchronous else (timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
+        self.mailbox = Mailbox(*kept)
         self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
         self.reachability = Reachability(timeouts.dead_seconds, self._on_reachability)
         self.greeting = greeting
