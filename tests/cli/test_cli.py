@@ -378,8 +378,9 @@ def test_init_writes_an_experiment_that_runs(in_process: Run) -> None:
 def test_the_demo_shows_three_algorithms_and_writes_a_report(tmp_path: Path, in_process: Run) -> None:
     done = in_process("demo", "--rounds", "3", "--seeds", "2")
     assert done.returncode == 0, done.stderr
-    for name in ("dpsgd", "random-sampling", "jwins", "mean of 2 seeds"):
+    for name in ("dpsgd", "jwins", "lace", "mean of 2 seeds"):
         assert name in done.stdout
+    assert re.search(r"lace sends \d+(\.\d)? times fewer bytes than dpsgd", done.stdout)
     assert "jwins" in (tmp_path / "runs" / "demo" / "report.html").read_text()
 
 

@@ -93,11 +93,32 @@ class Progress:
         return on_round
 
 
-def results_table(runs: Sequence[Run]) -> Table:
-    """The summary of these runs, at most 80 columns wide; several seeds of one experiment make one row."""
+def _by_label(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:
+    """The results of the seeds of each experiment."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for label, run in zip(labels(runs), runs, strict=True):
         groups.setdefault(label, []).append(dict(run.result))
+    return groups
+
+
+def factors(runs: Sequence[Run]) -> str:
+    """In a sentence, how many times fewer bytes than the first experiment the others send, and what that costs."""
+    metric, groups = runs[0].result["metric"], _by_label(runs)
+    means = {
+        name: [sum(r[key] for r in results) / len(results) for key in ("bytes_total", f"{metric}_mean")]
+        for name, results in groups.items()
+    }
+    (first, (most_bytes, score)), *others = means.items()
+    told = [
+        f"{name} sends {most_bytes / num_bytes:.3g} times fewer bytes than {first} ({100 * (found - score):+.1f} points)"
+        for name, (num_bytes, found) in others
+    ]
+    return "; ".join(told)
+
+
+def results_table(runs: Sequence[Run]) -> Table:
+    """The summary of these runs, at most 80 columns wide; several seeds of one experiment make one row."""
+    groups = _by_label(runs)
     metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
     of_peers = all(run.peer is not None for run in runs)

@@ -156,22 +156,23 @@ def export(run: Path, node: Any, out: Path, data: str | None) -> None:
 
 
 @click.command()
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each run.  [default: 150]")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=150, show_default=True, help="Training rounds of each run."
+)
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each, seeds 0, 1, ...")
 @click.option("--out", type=PATH, help="A new directory; by default under runs/.")
 @workers_option
 @json_option
-def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, as_json: bool) -> None:
-    """Full sharing, random sampling and JWINS side by side, on handwritten digits."""
-    from gossamer.cli.console import Progress, console, print_result, results_table
+def demo(rounds: int, seeds: int, out: Path | None, workers: int | None, as_json: bool) -> None:
+    """Full sharing, JWINS and Lace side by side, on handwritten digits; all settle for four rounds at the end."""
+    from gossamer.cli.console import Progress, console, factors, print_result, results_table
     from gossamer.experiments.experiment import named
-    from gossamer.experiments.recipes import dpsgd_digits, jwins_digits, random_sampling_digits
+    from gossamer.experiments.recipes import dpsgd_digits, jwins_digits, lace_digits
     from gossamer.runs.run import write_report
     from gossamer.simulator.simulate import simulate
 
-    experiments = [recipe() for recipe in (dpsgd_digits, random_sampling_digits, jwins_digits)]
-    if rounds is not None:
-        experiments = [replace(experiment, rounds=rounds) for experiment in experiments]
+    recipes = (dpsgd_digits, jwins_digits, lace_digits)
+    experiments = [replace(recipe(), rounds=rounds + 4, settle=4) for recipe in recipes]
     out = out or unused(Path("runs") / "demo")
     if os.path.exists(out):
         raise Mistake(f"{out} exists already; name a new directory")
@@ -184,4 +185,6 @@ def demo(rounds: int | None, seeds: int, out: Path | None, workers: int | None, 
             runs.append(simulate(replace(experiment, seed=seed), directory, workers, on_round=on_round))
     write_report(out / "report.html", runs, "Gossamer: three ways to share")
     print_result(json.dumps([done.result for done in runs]) if as_json else results_table(runs))
+    if not as_json:
+        print_result(factors(runs))
     console().print(f"report: {out / 'report.html'}", soft_wrap=True)
