@@ -47,6 +47,8 @@ def directory_of(method: Method, base: Experiment, options: argparse.Namespace, 
     held_out = "-held-out" if base.evaluation.validation else ""
     momentum = f"-momentum-{base.optimizer.momentum:g}" if base.optimizer.momentum else ""
     place = f"{options.task}-{base.nodes}-nodes-{base.rounds - base.settle}+{base.settle}-rounds{momentum}{held_out}"
+    if (tested := (base.evaluation.nodes, base.evaluation.samples)) != ("all", "all"):
+        place += "-{}-by-{}-tested".format(*tested)
     return options.out / place / method.name / f"seed-{seed}"
 
 
@@ -227,6 +229,11 @@ def compare(methods: Sequence[Method], base: Experiment, options: argparse.Names
     return found
 
 
+def stable(outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
+    """Those that did not diverge."""
+    return {seed: outcome for seed, outcome in outcomes.items() if "diverged" not in outcome}
+
+
 def choice_file(options: argparse.Namespace) -> Path:
     momentum = f"-momentum-{options.momentum:g}" if options.momentum else ""
     chosen: Path = options.out / f"tuned-{options.task}{momentum}.json"
@@ -235,16 +242,18 @@ def choice_file(options: argparse.Namespace) -> Path:
 
 def tune(options: argparse.Namespace) -> list[Row]:
     """Try every setting of every family, print what came of it, and keep what was chosen."""
-    base = setting(options.task, 16, options.rounds, options.settle, options.momentum, validation=0.1)
+    counts = 16, options.rounds, options.settle, options.momentum
+    base = setting(options.task, *counts, validation=0.1, test_samples=options.test_samples or "all")
     families = options.methods or list(GRIDS)
     grid = {family: [Method.of(family, settings) for settings in GRIDS[family]] for family in families}
-    methods = [BASELINE, *(method for tried in grid.values() for method in tried)]
+    methods = [BASELINE, *(method for settings in grid.values() for method in settings)]
     found = compare(methods, base, options)
-    full = found[BASELINE.name]
-    rows = {method.name: row_of(method, found[method.name], full, True) for method in methods if found[method.name]}
+    full = stable(found[BASELINE.name])
+    tried = [method for method in methods if found[method.name].keys() & full.keys()]
+    rows = {method.name: row_of(method, found[method.name], full, True) for method in tried}
     known = json.loads(choice_file(options).read_text()) if choice_file(options).exists() else {"chosen": {}}
-    for family, tried in grid.items():
-        if best := choose([rows[m.name] for m in tried if m.name in rows], -options.within):
+    for family, settings in grid.items():
+        if best := choose([rows[m.name] for m in settings if m.name in rows], -options.within):
             known["chosen"][family] = best["settings"]
     known["rule"] = f"fewest bytes within {options.within} of full sharing on held-out samples, else most accurate"
     known["tried"] = [
@@ -259,11 +268,11 @@ def tune(options: argparse.Namespace) -> list[Row]:
 
 def choose(rows: Sequence[Row], least: float) -> Row | None:
     """The row with the fewest bytes among those that are good enough, or else the most accurate."""
-    stable = [row for row in rows if "diverged" not in row]
-    good = [row for row in stable if row["against_full"] >= least]
+    complete = [row for row in rows if "diverged" not in row]
+    good = [row for row in complete if row["against_full"] >= least]
     if good:
         return max(good, key=lambda row: row["times_fewer"])
-    return max(stable, key=lambda row: row["after"], default=None)
+    return max(complete, key=lambda row: row["after"], default=None)
 
 
 def chosen_methods(options: argparse.Namespace) -> tuple[list[Method], list[str]]:
@@ -282,11 +291,12 @@ def chosen_methods(options: argparse.Namespace) -> tuple[list[Method], list[str]
 
 
 def table(options: argparse.Namespace) -> list[Row]:
-    test_nodes = "all" if options.test_nodes is None else options.test_nodes
-    base = setting(options.task, options.nodes, options.rounds, options.settle, options.momentum, test_nodes=test_nodes)
+    counts = options.nodes, options.rounds, options.settle, options.momentum
+    tested = {"test_nodes": options.test_nodes or "all", "test_samples": options.test_samples or "all"}
+    base = setting(options.task, *counts, **tested)
     methods, tuned = chosen_methods(options)
     found = compare(methods, base, options)
-    full = found[BASELINE.name]
+    full = stable(found[BASELINE.name])
     return [
         row
         for method in methods
@@ -306,6 +316,7 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.0, help="quasi-global, of every method")
     parser.add_argument("--methods", nargs="+", metavar="NAME", help="or FAMILY:KEY=VALUE,...; families with --tune")
     parser.add_argument("--test-nodes", type=int, help="a random choice of so many; by default all")
+    parser.add_argument("--test-samples", type=int, help="the same; by default all, 2,000 of Shakespeare's")
     parser.add_argument("--tune", action="store_true", help="choose settings on 16 nodes")
     parser.add_argument("--within", type=float, default=0.01, help="what --tune may lose against full sharing")
     parser.add_argument("--split", action="store_true", help="take Lace's gain apart")

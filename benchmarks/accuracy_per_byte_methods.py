@@ -60,11 +60,13 @@ def setting(
     momentum: float = 0.0,
     validation: float = 0.0,
     test_nodes: int | str = "all",
+    test_samples: int | str = "all",
 ) -> Experiment:
     """Full sharing on a static random 4-regular graph, tested before its models settle and at the end."""
     base = TASKS[task]()
     total = (rounds or base.rounds) + settle
-    evaluation = Evaluation(total, TESTED.get(task, "all"), test_nodes, validation=validation)
+    samples = TESTED.get(task, "all") if test_samples == "all" else test_samples
+    evaluation = Evaluation(total, samples, test_nodes, validation=validation)
     optimizer = replace(base.optimizer, momentum=momentum, quasi_global=momentum > 0)
     common = replace(base, nodes=nodes, rounds=total, settle=settle, topology=RandomRegular(4), algorithm=Dpsgd())
     return replace(common, optimizer=optimizer, evaluation=evaluation, fast=True)
