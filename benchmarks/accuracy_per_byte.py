@@ -250,7 +250,7 @@ def tune(options: argparse.Namespace) -> list[Row]:
     found = compare(methods, base, options)
     full = stable(found[BASELINE.name])
     tried = [method for method in methods if found[method.name].keys() & full.keys()]
-    rows = {method.name: row_of(method, found[method.name], full, True) for method in tried}
+    rows = {method.name: row_of(method, found[method.name], full, tuned=False) for method in tried}
     known = json.loads(choice_file(options).read_text()) if choice_file(options).exists() else {"chosen": {}}
     for family, settings in grid.items():
         if best := choose([rows[m.name] for m in settings if m.name in rows], -options.within):
