@@ -109,10 +109,10 @@ def factors(runs: Sequence[Run]) -> str:
         for name, results in groups.items()
     }
     (first, (most_bytes, score)), *others = means.items()
-    told = [
-        f"{name} sends {most_bytes / num_bytes:.3g} times fewer bytes than {first} ({100 * (found - score):+.1f} points)"
-        for name, (num_bytes, found) in others
-    ]
+    told = []
+    for name, (num_bytes, found) in others:
+        times, points = most_bytes / num_bytes, 100 * (found - score)
+        told.append(f"{name} sends {times:.3g} times fewer bytes than {first} ({points:+.1f} points)")
     return "; ".join(told)
 
 
