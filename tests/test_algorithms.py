@@ -146,7 +146,7 @@ class Gossip:
 
     def __init__(self, case: str, x: Tensor):
         self.topology, self.nodes, self.t = of(case).topology, range(len(x)), 0
-        mixing = replace(self.topology.at(len(x), 0, 0), period=self.topology.period(len(x)))
+        mixing = replace(self.topology.at(len(x), 0, 0), period=self.topology.period(len(x), 0))
         self.algorithm: Algorithm = CASES[case].algorithm.prepare(mixing, (x.shape[1],))
         self.state: State = self.algorithm.init(torch.zeros_like(x))
         self.sums: dict[tuple[str, int], Tensor] = {}  # of cumulative parts, by channel

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     )
     from gossamer.transforms import Fourier, Identity, Transform, Wavelet
     from gossamer.graphs.topologies import (
-        Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, Matchings,
+        BaseGraph, Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, Matchings,
         OnePeerExponential, RandomMatching, RandomRegular, Redrawn, Ring, SmallWorld, Star, Topology, Torus,
     )
     from gossamer.graphs.faults import Faults
@@ -85,7 +85,7 @@ _NAMES = {  # by the module that has them
     ),
     "transforms": "Fourier Identity Transform Wavelet",
     "graphs.topologies": (
-        "Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected Matchings "
+        "BaseGraph Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected Matchings "
         "OnePeerExponential RandomMatching RandomRegular Redrawn Ring SmallWorld Star Topology Torus"
     ),
     "graphs.faults": "Faults",
@@ -111,16 +111,16 @@ _NAMES = {  # by the module that has them
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
-    "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "BFloat16", "ByClient", "CelebA",
-    "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor", "Constant",
-    "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits", "DirectedRandom",
-    "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi",
-    "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing",
-    "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder",
-    "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly",
-    "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens",
-    "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy",
-    "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
+    "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "BFloat16", "BaseGraph", "ByClient",
+    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor",
+    "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits",
+    "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "EcdPsgd", "EdgeList", "Emnist", "Epidemic",
+    "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn",
+    "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid",
+    "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK",
+    "LocalOnly", "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum",
+    "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig",
+    "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
     "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit",
     "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Schedule", "Scsp",
     "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush",

@@ -17,9 +17,12 @@ from gossamer.experiments import toml
 from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
 from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.topologies import (
+    BaseGraph,
     Cycle,
     DirectedRing,
+    EdgeList,
     FullyConnected,
+    Matchings,
     OnePeerExponential,
     RandomRegular,
     Redrawn,
@@ -38,6 +41,8 @@ EXPERIMENTS = [
         optimizer=Optimizer(0.3, momentum=0.9, nesterov=True, schedule=Steps(at=(3, 7), by=0.5)),
         evaluation=Evaluation(every=3, samples=100, nodes=4, mean_model=False),
     ),
+    Experiment(topology=Matchings(graph=RandomRegular(degree=6))),
+    Experiment(topology=Cycle((Matchings(5), Matchings(graph=EdgeList("some.edges")), BaseGraph(degree=2)))),
     Experiment(optimizer=Optimizer(schedule=Cosine(final=0.1, warmup=5)), algorithm=RandomSampling(budget=1)),
 ]
 
@@ -93,6 +98,11 @@ MISTAKES = {
     "topology={name='cycle', graphs='ring'}": "topology.graphs: 'ring' was given, a list is needed",
     "topology={name='cycle', graphs=['rink']}": "topology.graphs[0].name: there is no 'rink' (did you mean ring?)",
     "topology={name='redrawn'}": "topology.graph: 'redrawn' needs it; it must be one of ring, ",
+    "topology={name='matchings', graph=3}": "topology.graph: a name is needed, one of ring, ",
+    "topology={name='matchings', graph='rink'}": "topology.graph.name: there is no 'rink' (did you mean ring?)",
+    "topology={name='matchings', graph='directed-ring'}": "topology.graph must be an undirected one that stays",
+    "topology={name='matchings', graph='ring', length=3}": "topology.length must be left out where a graph's",
+    "topology={name='base-graph', degree=0}": "topology.degree must be at least 1, 0 was given",
     "topology.degree=-3": "topology.degree must be at least 1, -3 was given",
     "nodes.x=1": "--set nodes.x=1: nodes is a value, not a section",
     "rounds": "--set rounds: write it as one key=value",

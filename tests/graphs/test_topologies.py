@@ -17,6 +17,7 @@ from gossamer.graphs import generators as graphs
 from gossamer.graphs.mixing_matrix import MixingMatrix
 from gossamer.graphs.topologies import (
     TOPOLOGIES,
+    BaseGraph,
     Cycle,
     DirectedRandom,
     DirectedRing,
@@ -47,6 +48,10 @@ ANY_SIZE = [
     Redrawn(DirectedRandom(1)),
     Cycle((Ring(), Star(), ErdosRenyi(0.8)), every=2),
     Cycle((DirectedRing(), OnePeerExponential())),
+    Matchings(),
+    Matchings(graph=Torus()),
+    BaseGraph(),
+    BaseGraph(3),
 ]
 RANDOM = [RandomRegular(4), RandomRegular(3), SmallWorld(), ErdosRenyi(), DirectedRandom(), DirectedRandom(5)]
 
@@ -495,6 +500,14 @@ def test_a_setting_out_of_range_is_refused_in_a_sentence(make, sentence):
         make()
 
 
+def test_the_representative_rounds_of_a_cycle_are_those_of_its_graphs():
+    cycle = Cycle((Ring(), BaseGraph(), Star()), every=2)
+    assert cycle.representative_rounds(6, 0) == (0, 2, 3, 8, 9, 4)  # of six nodes base-graph has four rounds
+    own = [cycle.at(6, 0, round) for round in cycle.representative_rounds(6, 0)]
+    expected = [Ring().at(6, 0, 0), *(BaseGraph().at(6, 0, round) for round in range(4)), Star().at(6, 0, 0)]
+    assert all(same(one, other) for one, other in zip(own, expected, strict=True))
+
+
 def test_every_named_topology_is_a_dataclass_with_a_one_line_description():
     assert set(TOPOLOGIES.values()) == set(Topology.__subclasses__())
     for name, family in TOPOLOGIES.items():
@@ -502,29 +515,3 @@ def test_every_named_topology_is_a_dataclass_with_a_one_line_description():
         assert dataclasses.is_dataclass(family)
         assert family.__doc__.splitlines()[0].endswith(".")
         assert "random" not in {field.name for field in dataclasses.fields(family)}
-
-
-@pytest.mark.parametrize("nodes", [1, 2, 3, 5, 8, 16, 17, 96])
-def test_in_matchings_each_node_meets_one_other_and_over_a_period_all_are_connected(nodes: int) -> None:
-    topology = Matchings()
-    period = topology.period(nodes)
-    assert period == max(1, int(np.ceil(np.log2(nodes))))
-    product = np.eye(nodes)
-    for t in range(period):
-        mixing = topology.at(nodes, 3, t)
-        assert np.diff(mixing.indptr).max() == min(2, nodes)
-        assert (np.diff(mixing.indptr) == 1).sum() == nodes % 2, "of an odd number one is left over"
-        assert np.array_equal(topology.at(nodes, 3, t + period).dense(), mixing.dense())
-        product = mixing.dense() @ product
-    assert (np.linalg.matrix_power(product, nodes) > 0).all()
-    if nodes & (nodes - 1) == 0:
-        np.testing.assert_allclose(
-            product, np.full((nodes, nodes), 1 / nodes), err_msg="the hypercube averages exactly"
-        )
-
-
-def test_too_few_matchings_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 pairing cannot connect 6 nodes; take length 2 or more, or 0"):
-        Matchings(1).at(6, 0, 0)
-    with pytest.raises(ValueError, match="length must be at least 1"):
-        Matchings(-1)

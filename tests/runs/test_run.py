@@ -17,7 +17,7 @@ import gossamer
 from contract import QUADRATIC
 from gossamer import Dpsgd, ExperimentError, Run
 from gossamer.experiments.experiment import Wire
-from gossamer.graphs.topologies import Cycle, EdgeList, Ring
+from gossamer.graphs.topologies import Cycle, EdgeList, Matchings, Ring
 
 EXPERIMENT = replace(QUADRATIC, topology=Ring())
 
@@ -210,7 +210,9 @@ def edges(path: Path, *links: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("around", [lambda graph: graph, lambda graph: Cycle((Ring(), graph))])
+@pytest.mark.parametrize(
+    "around", [lambda graph: graph, lambda graph: Cycle((Ring(), graph)), lambda graph: Matchings(graph=graph)]
+)
 def test_a_run_is_resumed_with_the_graph_that_it_began_with_or_not_at_all(
     around: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,9 +156,7 @@ def export(run: Path, node: Any, out: Path, data: str | None) -> None:
 
 
 @click.command()
-@click.option(
-    "--rounds", type=click.IntRange(min=1), default=150, show_default=True, help="Training rounds of each run."
-)
+@click.option("--rounds", type=click.IntRange(min=1), default=150, show_default=True, help="Rounds with training.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each, seeds 0, 1, ...")
 @click.option("--out", type=PATH, help="A new directory; by default under runs/.")
 @workers_option

@@ -171,7 +171,8 @@ class Experiment:
         if len(mixings) > 1:
             mixings.sort(key=lambda mixing: mixing.norm_of_identity_minus_w())
         with section("algorithm"):  # every graph must do; rates are set for the one that moves most, the last
-            returning = [replace(mixing, period=self.topology.period(self.nodes)) for mixing in mixings]
+            period = self.topology.period(self.nodes, self.seed)
+            returning = [replace(mixing, period=period) for mixing in mixings]
             prepared = [self.algorithm.prepare(mixing, tuple(task.layer_sizes)) for mixing in returning]
         return replace(experiment, algorithm=prepared[-1])._resolved(task)
 

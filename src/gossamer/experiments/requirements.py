@@ -23,7 +23,7 @@ def check(experiment: "Experiment", task: Task) -> list[MixingMatrix]:
     if experiment.privacy.on:
         _check_privacy(experiment, task)
     with section("topology"):
-        rounds = experiment.topology.representative_rounds
+        rounds = experiment.topology.representative_rounds(experiment.nodes, experiment.seed)
         mixings = [experiment.topology.at(experiment.nodes, experiment.seed, round) for round in rounds]
     if "column_stochastic" in experiment.algorithm.requires and not all(m.column_stochastic for m in mixings):
         raise ExperimentError(

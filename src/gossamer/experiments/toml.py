@@ -6,7 +6,8 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
@@ -106,7 +107,17 @@ def _today(name: Any) -> Any:
     return OLD_NAMES.get(name, name)
 
 
+def _given(hint: Any) -> Any:
+    """Of an optional topology, compressor, ..., the type that it has if it is given; of all else, the type."""
+    return next((kind for kind in get_args(hint) if kind in TABLES), hint) if _optional(hint) else hint
+
+
+def _optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
+
+
 def _read(hint: Any, value: Any, path: str) -> Any:
+    hint = _given(hint)
     if hint in TABLES:
         return read_named(hint, value, path)
     if is_dataclass(hint):
@@ -184,7 +195,8 @@ def guess(word: str, known: Iterable[str]) -> str:
 
 
 def _write(hint: Any, value: Any) -> Any:
-    if is_dataclass(value) or hint in TABLES:
+    hint = _given(hint)
+    if value is not None and (is_dataclass(value) or hint in TABLES):
         hints = get_type_hints(type(value))
         keys = [f.name for f in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
         found = {key: _write(hints[key], getattr(value, key)) for key in keys}

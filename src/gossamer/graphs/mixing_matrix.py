@@ -42,6 +42,16 @@ class MixingMatrix:
         return cls(indptr, senders, weights)
 
     @classmethod
+    def weighted(cls, edges: Links, weights: NDArray[np.float64], n: int) -> "MixingMatrix":
+        """Of an undirected graph whose links, each given once, have these weights; w_ii is what is left of 1."""
+        both = np.concatenate([edges, edges[:, ::-1]])
+        indptr, receivers, senders = _entries(both, n)
+        own, values = receivers == senders, np.zeros(len(receivers))
+        values[~own] = np.tile(weights, 2)[np.argsort(both[:, 1] * n + both[:, 0])]
+        values[own] = 1 - np.bincount(receivers, values)
+        return cls(indptr, senders, values)
+
+    @classmethod
     def uniform_out(cls, edges: Links, n: int) -> "MixingMatrix":
         """Of a directed graph: sender j gives 1 / (1 + outdegree_j) to itself and to each of its receivers."""
         indptr, _, senders = _entries(edges, n)

@@ -146,7 +146,7 @@ class SharedState:
 def _ledgers(experiment: Experiment, num_parameters: int, memory: Memory) -> list[ResyncLedger]:
     """One per channel; none if nothing can be missed, or it would not matter."""
     parts, delivery = experiment.algorithm.parts, experiment.delivery
-    period = experiment.topology.period(experiment.nodes)
+    period = experiment.topology.period(experiment.nodes, experiment.seed)
     same_links = period > 0 and delivery.channels % period == 0  # in all exchanges of a channel
     if not has_cumulative(parts) or (same_links and not experiment.faults.any):
         return []
