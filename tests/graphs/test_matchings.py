@@ -134,7 +134,7 @@ edges = st.integers(2, 14).flatmap(
 
 
 @given(edges, st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_any_graph_is_coloured_with_one_more_than_its_largest_degree(
     case: tuple[int, set[tuple[int, int]]], misra_gries: bool
 ) -> None:
@@ -168,10 +168,10 @@ def test_pairings_follow_from_nodes_and_seed_alone() -> None:
 
 
 def test_thousands_of_nodes_are_paired_in_seconds() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert Matchings(graph=RandomRegular(4)).period(4096, 12) in (4, 5)
-    assert len(met(Matchings().at(4095, 0, 0).dense())) == 2047
-    assert time.perf_counter() - begun < 30
+    assert Matchings().at(4095, 0, 0).num_receivers.sum() == 4094
+    assert time.process_time() - begun < 20
 
 
 def test_the_graph_of_a_file_is_read_again_and_its_content_noted(tmp_path) -> None:
