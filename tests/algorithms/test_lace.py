@@ -19,7 +19,7 @@ from gossamer.training.optimizer import Optimizer
 STILL = {"optimizer": Optimizer(1e-30)}  # local steps that move nothing
 LOSSES = {
     "drop": Faults(drop=0.3),
-    "down": Faults(drop=0.1, down=((2, 3, 9),)),
+    "down": Faults(drop=0.3, down=((2, 3, 9),)),
     "late": Faults(late=((1, 1), (3, 2))),
     "all": Faults(drop=0.2, down=((2, 3, 9),), late=((1, 1), (3, 2))),
 }
