@@ -142,11 +142,18 @@ def golden():
     values = torch.tensor([[1.0, 1.5, -1.25, 2.0, -0.5, 1.75, 1.0, -1.0, 3.0, 0.75, 1.125, -1.5]])
     sent = torch.ones(1, 12, dtype=torch.bool)
     yield Codec({"x": PartSpec(sparse=True)}, 12, seed=7, run_id=1), {"x": Part(values, sent)}
+    levels = torch.zeros(1, 200, dtype=torch.int16)
+    levels[0, [100 + 3 * i + i % 2 for i in range(16)]] = 1
+    levels[0, [100, 122, 142]] = -2
+    yield (
+        Codec({"x": PartSpec(sparse=True, values="int8")}, 200, seed=7, run_id=1),
+        {"x": Part(levels * 0.5, levels != 0, Quantized(levels, torch.tensor([[0.5]]), 0))},
+    )
 
 
 def test_the_frames_in_the_documentation_are_what_is_written_and_read():
     text = Path(__file__).parents[2].joinpath("docs", "wire-format.md").read_text()
-    lines = text.split("## Three frames")[1].splitlines()
+    lines = text.split("## Four frames")[1].splitlines()
     written = [bytes.fromhex(hexadecimal) for hexadecimal in documented(lines)]
     for frame, (codec, message) in zip(written, golden(), strict=True):
         assert codec.encode(message, sender=2, round=3) == frame

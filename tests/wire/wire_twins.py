@@ -253,3 +253,95 @@ def level_symbols(levels, num_bits):
         sum(digit << (num_bits * i) for i, digit in enumerate(digits[start : start + group]))
         for start in range(0, len(digits), group)
     ]
+
+
+class Encoder:
+    """Adaptive coding with numbers of any length, so that a carry is nothing special."""
+
+    def __init__(self):
+        self.low, self.span, self.num_bytes = 0, 2**32, 0
+
+    def decide(self, p, yes):
+        bound = (self.span >> 16) * p
+        self.low, self.span = (self.low, bound) if yes else (self.low + bound, self.span - bound)
+        while self.span < 2**24:
+            self.low, self.span, self.num_bytes = self.low << 8, self.span << 8, self.num_bytes + 1
+        return yes
+
+    def finish(self):
+        return (-(-self.low >> 16)).to_bytes(self.num_bytes + 2, "big")
+
+
+class Decoder:
+    """IndexError behind the end of the stream, but for two bytes that may follow."""
+
+    def __init__(self, data):
+        self.data, self.at = [*data, 0xA5, 0xA5], 4
+        self.code, self.span = int.from_bytes(bytes([*data, *[0xA5] * 4][:4]), "big"), 2**32
+
+    def decide(self, p, _):
+        bound = (self.span >> 16) * p
+        yes = self.code < bound
+        self.code, self.span = (self.code, bound) if yes else (self.code - bound, self.span - bound)
+        while self.span < 2**24:
+            self.code, self.span, self.at = self.code << 8 | self.data[self.at], self.span << 8, self.at + 1
+        return int(yes)
+
+
+class Contexts:
+    def __init__(self, weight, limit):
+        self.weight, self.limit, self.known = weight, limit, {}
+
+    def probability(self, key, first):
+        return self.known.setdefault(key, (first, self.weight))[0]
+
+    def learn(self, key, yes):
+        c, n = self.known[key]
+        self.known[key] = c + (((2**22 if yes else 0) - c) * (2**16 // n) >> 16), min(n + 1, self.limit)
+
+
+def usable(p):
+    return min(max(p, 1), 65535)
+
+
+def adaptive_marks(coder, width, mask=None):
+    """Code a mask, or read one."""
+    averages, contexts, marks = [2**17, 2**17], Contexts(50, 1024), []
+    for i in range(width):
+        keys = []
+        for which, average in enumerate(averages):
+            digits = f"{average | 2**11:b}"
+            keys.append((which, len(digits), int(digits[1]), marks[-1] if marks else 0))
+        both = sum(contexts.probability(key, max((2 + key[2]) * 2 ** (key[1] - 2), 2**14)) for key in keys)
+        marks.append(coder.decide(usable(both >> 7), None if mask is None else int(mask[i])))
+        for key in keys:
+            contexts.learn(key, marks[-1])
+        averages = [a + ((marks[-1] * 2**22 - a) >> shift) for a, shift in zip(averages, (4, 7), strict=True)]
+    return marks
+
+
+def adaptive_levels(coder, count, num_bits, levels=None):
+    """Code levels, or read them; ValueError if one is too large."""
+    contexts, found = Contexts(4, 64), [1, 1]
+
+    def decide(key, first, yes):
+        yes = coder.decide(usable(contexts.probability(key, first) >> 6), yes)
+        contexts.learn(key, yes)
+        return yes
+
+    for i in range(count):
+        level = None if levels is None else int(levels[i])
+        positive = decide(("sign", found[-2] > 0, found[-1] > 0), 2**21, level and int(level > 0))
+        largest = 2 ** (num_bits - 1) - positive if num_bits > 1 else 1
+        around, size = min(abs(found[-2]) + abs(found[-1]) - 2, 3), 1
+        while size < largest and size < 16:
+            if not decide(("size", size, around if size < 3 else None), 2**19, level and int(abs(level) > size)):
+                break
+            size += 1
+        if size == 16 and largest > 16:
+            rest = [coder.decide(2**15, level and abs(level) - 16 >> bit & 1) for bit in range(num_bits - 2, -1, -1)]
+            size += int("".join(map(str, rest)), 2)
+        if size > largest:
+            raise ValueError
+        found.append(size if positive else -size)
+    return found[2:]

@@ -186,7 +186,8 @@ class Codec:
     def _plan(self, given: _Given, row: int) -> _Plan:
         part = given.part
         if part.spec.sparse:
-            index_plan = indices.EVERYTHING if given.marks is None else indices.plan(given.marks[row])
+            adaptive = isinstance(part.values, LevelCoder) and part.values.few_levels
+            index_plan = indices.EVERYTHING if given.marks is None else indices.plan(given.marks[row], adaptive)
             return _Plan(index_plan, part.values.plan(given.values, row, index_plan.positions))
         positions = None if given.marks is None else positions_of(given.marks[row])
         return _Plan(None, part.values.plan(given.values, row, positions))
@@ -241,7 +242,7 @@ def _value_coder(name: str, spec: PartSpec) -> ValueCoder:
     if spec.values == "float64":
         return DoubleCoder()
     if spec.values in {f"int{num_bits}" for num_bits in range(1, 9)}:
-        return LevelCoder(int(spec.values[3:]), spec.bucket)
+        return LevelCoder(int(spec.values[3:]), spec.bucket, spec.sparse)
     raise ValueError(
         f"part {name!r} travels as {spec.values!r}; take float32, float64, bfloat16, float16 or int1 .. int8"
     )

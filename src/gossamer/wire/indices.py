@@ -1,7 +1,8 @@
 """Which entries of a row were sent, in as few bytes as the best of several coders needs.
 
 A tag says which: everything is sent, Elias-gamma or Rice of the gaps between positions (Rice with r = 0 is the bitmap
-up to its last one), or block-Rice, which suits its parameter to every 512 positions.
+up to its last one), block-Rice, which suits its parameter to every 512 positions, or adaptive binary arithmetic coding
+(adaptive.py), the shortest and the slowest, which is tried only for few entries of few bits each.
 
 Block-Rice writes each block in one of 16 modes: nothing or everything sent, a bitmap, or gaps by Elias-gamma or Rice,
 of the ones or, in dense blocks, of the zeros. A list of gaps counts from the block's start and ends with the gap to the
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.core.kernels import njit
+from gossamer.wire.adaptive import FEW, code_marks, read_marks
+from gossamer.wire.arithmetic import NOTHING
 from gossamer.wire.bits import (
     GAMMA,
     Bytes,
@@ -34,7 +37,7 @@ from gossamer.wire.bits import (
 )
 from gossamer.wire.frame import WireError
 
-TAG_ALL, TAG_GAMMA, TAG_BLOCKS, TAG_RICE = 0, 1, 2, 32  # TAG_RICE + r
+TAG_ALL, TAG_GAMMA, TAG_BLOCKS, TAG_ADAPTIVE, TAG_RICE = 0, 1, 2, 3, 32  # TAG_RICE + r
 MAX_RICE = 24
 BLOCK = 512
 BLOCK_WORDS = BLOCK // 64
@@ -52,18 +55,23 @@ class IndexPlan(NamedTuple):
     num_bytes: int  # without the tag
     positions: Positions | None  # None: everything is sent
     blocks: tuple[Words, Bytes] | None = None  # of block-Rice: the row of zeros and ones, packed, and the modes
+    marks: Bytes | None = None  # of adaptive coding: the row of zeros and ones
 
 
 EVERYTHING = IndexPlan(TAG_ALL, 0, None)
 
 
-def plan(marks: Bytes) -> IndexPlan:
-    """The shortest coding of a row of zeros and ones."""
+def plan(marks: Bytes, adaptive: bool = False) -> IndexPlan:
+    """The shortest coding of a row of zeros and ones; `adaptive`: if the slowest is worth a try."""
     words = pack(marks)
     positions = unpack(words)
     tag, num_bytes, modes = shortest(words, positions, marks.size)
     if tag == TAG_ALL:
         return EVERYTHING
+    if adaptive and FEW * positions.size <= marks.size:
+        adaptive_bytes = code_marks(marks, NOTHING, 0)
+        if adaptive_bytes < num_bytes:
+            return IndexPlan(TAG_ADAPTIVE, adaptive_bytes, positions, marks=marks)
     return IndexPlan(tag, num_bytes, positions, (words, modes) if tag == TAG_BLOCKS else None)
 
 
@@ -73,6 +81,8 @@ def write(plan: IndexPlan, width: int, out: Bytes, at: int) -> int:
     at += 1
     if plan.positions is None:
         return at
+    if plan.marks is not None:
+        return code_marks(plan.marks, out, at)
     if plan.blocks is not None:
         return write_blocks(*plan.blocks, plan.positions, width, out, at)
     count = _varint(plan.positions.size)
@@ -92,6 +102,9 @@ def read(buffer: Bytes, at: int, end: int, width: int) -> tuple[Positions | None
     row = marks[0].view(np.uint8)
     if tag == TAG_BLOCKS:
         positions, bit = read_blocks(buffer, 8 * at, 8 * end, row)
+    elif tag == TAG_ADAPTIVE:
+        at = read_marks(buffer, at, end, row)
+        positions, bit = unpack(pack(row)), 8 * at if at <= end else -1
     elif tag == TAG_GAMMA or TAG_RICE <= tag <= TAG_RICE + MAX_RICE:
         count, at = _read_varint(buffer, at, end)
         if count > width:

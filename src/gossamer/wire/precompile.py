@@ -11,7 +11,7 @@ from gossamer.wire.bits import positions_of
 from gossamer.wire.codec import Codec
 
 WIDTH = 4096
-SHARES = ((0.05,), (0.9, 0.3))  # shares of ones along a row for which Rice and block-Rice are shortest
+SHARES = ((0.05,), (0.9, 0.3), (0.3, 0.02) * 8)  # of ones along a row, for Rice, block-Rice and adaptive coding
 
 
 @cache
@@ -26,14 +26,21 @@ def precompile(counted: bool = False) -> None:
         "x": PartSpec(sparse=True),
         "y": PartSpec(sparse=True, values="float64"),
         "z": PartSpec(sparse=True, values="int4", bucket=WIDTH),  # whose scales are floats of a plan of their own
+        "w": PartSpec(sparse=True, values="int8"),
     }
     codec = Codec(parts, WIDTH, seed=0)
     keys = philox(0, "precompile").random_raw(WIDTH) * 2.0**-64
+    few = torch.from_numpy(1 + (2**12 * keys % 7).astype(np.int16) // 5)  # levels of 1, and some of 2
     for shares in SHARES:
         sent = torch.from_numpy(keys < np.repeat(shares, WIDTH // len(shares)))[None]
         ones = sparse_part(torch.ones(1, WIDTH), sent)
-        levels = Quantized(ones.values.to(torch.int16), torch.ones(1, 1), WIDTH)
-        message = {"x": ones, "y": ones._replace(values=ones.values.double()), "z": ones._replace(quantized=levels)}
+        levels, scales = ones.values.to(torch.int16), torch.ones(1, 1)
+        message = {
+            "x": ones,
+            "y": ones._replace(values=ones.values.double()),
+            "z": ones._replace(quantized=Quantized(levels, scales, WIDTH)),
+            "w": ones._replace(quantized=Quantized(levels * few, scales, 0)),
+        }
         codec.num_bytes(message)
         if not counted:
             codec.decode(codec.encode(message, sender=0, round=0))

@@ -1,8 +1,9 @@
 """Quantized numbers as bytes: integers of 1 to 8 bits and the scales that they are multiples of.
 
 First the scales: one float32 if a row has one, else the floats of the buckets as `FloatCoder` writes them. Then a tag
-and the integers, raw or Huffman-coded. A symbol is as many of them as a byte holds, the first one lowest, so that even
-numbers of one or two bits are coded close to their entropy.
+and the integers, raw, Huffman-coded, or by adaptive binary arithmetic coding, which is tried where few entries are sent
+and none of them is 0. A Huffman symbol is as many integers as a byte holds, the first one lowest, so that even numbers
+of one or two bits are coded close to their entropy.
 """
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from gossamer.core import Part, Quantized
 from gossamer.core.kernels import njit
+from gossamer.wire.adaptive import FEW, Levels, code_levels, read_levels
+from gossamer.wire.arithmetic import NOTHING
 from gossamer.wire.bits import Bytes, Positions, i64
 from gossamer.wire.frame import WireError
 from gossamer.wire.huffman import plan_symbols, write_coded
@@ -32,16 +35,19 @@ from gossamer.wire.values import (
     write_bytes,
 )
 
-Levels = NDArray[np.int16]
+ADAPTIVE = 2  # a tag
 
 
 class LevelCoder:
     """Integers of `num_bits` bits: -1 and 1 for one bit, else -2^(b-1) .. 2^(b-1) - 1."""
 
-    def __init__(self, num_bits: int, bucket: int):
+    def __init__(self, num_bits: int, bucket: int, sparse: bool = False):
         self.num_bits = num_bits
         self.bucket = bucket
         self.scales = FloatCoder("float32")
+        # Where entries are chosen that stand out, in units of one scale, levels are few, and indices are most of the
+        # bytes. Messages of bare signs would be 3 % shorter, which is not worth the time.
+        self.few_levels = sparse and num_bits > 1 and not bucket
 
     def rows(self, part: Part) -> Rows:
         if part.quantized is None:
@@ -58,7 +64,8 @@ class LevelCoder:
 
     def plan(self, rows: Rows, row: int, positions: Positions | None) -> ValuePlan:
         assert rows.scales is not None
-        digits, fit = _digits(sent_of(rows.numbers[row], positions), self.num_bits)
+        levels = sent_of(rows.numbers[row], positions)
+        digits, fit = _digits(levels, self.num_bits)
         if not fit:
             raise ValueError(f"the levels of a part do not fit in int{self.num_bits}")
         num_scales = self._num_scales(digits.size)
@@ -69,13 +76,21 @@ class LevelCoder:
         symbols = digits if self.num_bits > 4 else _grouped(digits, self.num_bits)
         coded_bytes, counts, lengths = plan_symbols(symbols, self.num_bits > 4)
         raw_bytes = (digits.size * self.num_bits + 7) // 8
+        fewest = min(coded_bytes, raw_bytes)
+        num_tags, num_bytes = 1 + scale_plan.num_tags, scale_plan.num_bytes + fewest
+        if self.few_levels and FEW * levels.size <= rows.numbers.shape[1] and levels.all():
+            adaptive_bytes = code_levels(levels, self.num_bits, NOTHING, 0)
+            if adaptive_bytes < fewest:
+                return ValuePlan(num_tags, num_bytes - fewest + adaptive_bytes, digits, None, scale_plan, levels)
         coded = Symbols(symbols, counts, lengths) if coded_bytes < raw_bytes else None
-        num_bytes = scale_plan.num_bytes + min(coded_bytes, raw_bytes)
-        return ValuePlan(1 + scale_plan.num_tags, num_bytes, digits, coded, scale_plan)
+        return ValuePlan(num_tags, num_bytes, digits, coded, scale_plan)
 
     def write(self, plan: ValuePlan, out: Bytes, at: int) -> int:
         assert plan.scales is not None
         at = self.scales.write(plan.scales, out, at) if self.bucket else write_bytes(plan.scales.numbers, out, at)
+        if plan.levels is not None:
+            out[at] = ADAPTIVE
+            return code_levels(plan.levels, self.num_bits, out, at + 1)
         if plan.coded is not None:
             out[at] = CODED
             return write_coded(*plan.coded, out, at + 1)
@@ -96,6 +111,12 @@ class LevelCoder:
         return values, Quantized(spread(levels, positions, width), torch.from_numpy(scales[None]), self.bucket), at
 
     def _read_levels(self, buffer: Bytes, at: int, end: int, count: int) -> tuple[Levels, int]:
+        if at < end and buffer[at] == ADAPTIVE:
+            levels = np.empty(count, np.int16)
+            behind = read_levels(buffer, at + 1, end, self.num_bits, levels)
+            if behind > end:
+                raise WireError("The quantized values of a part are damaged.")
+            return levels, behind
         coded, at = read_tag(buffer, at, end)
         if coded:
             symbols, at = read_symbols(buffer, at, end, -(-count // (8 // self.num_bits)))

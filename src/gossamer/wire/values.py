@@ -45,6 +45,7 @@ class ValuePlan(NamedTuple):
     numbers: Numbers  # those that are sent, as they travel
     coded: Symbols | None = None  # None: raw
     scales: "ValuePlan | None" = None  # of integers
+    levels: Numbers | None = None  # integers that are coded adaptively
 
 
 class ValueCoder(Protocol):

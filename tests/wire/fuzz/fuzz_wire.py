@@ -89,6 +89,7 @@ CODECS = [
     _codec(2000, x=PartSpec(sparse=True, values="bfloat16")),
     _codec(40, x=PartSpec(sparse=True, values="float16"), u=PartSpec(width=3, sparse=True, values="float64")),
     _codec(50, x=PartSpec(sparse=True), y=PartSpec(same_indices_as="x", values="int8")),
+    _codec(3000, x=PartSpec(sparse=True, values="int6")),
 ]
 
 
@@ -149,6 +150,8 @@ def _part(coding, name, share, earlier):
         bits = int(spec.values[3:])
         top = 1 << (bits - 1)
         levels = (numbers % 2 * 2 - 1 if bits == 1 else numbers % (2 * top) - top) * marks
+        if bits == 6:  # small ones, none of them 0
+            levels = (numbers % 2 * 2 - 1) * (1 + (numbers > 12)) * marks
         levels = torch.from_numpy(levels.astype(np.int16))
         scales = torch.full((1, 1 if spec.bucket == 0 else width // spec.bucket + 1), 0.5)
         return Part(levels.float() * 0.5, sent, Quantized(levels, scales, spec.bucket))
