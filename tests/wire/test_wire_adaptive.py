@@ -123,7 +123,7 @@ def test_entries_in_clusters_and_signs_in_runs_take_less_than_independent_ones()
     clustered = codec.num_bytes(message_of((sent * signs).to(torch.int16)))["x"]
     assert abs(int(sent.sum()) - int((levels != 0).sum())) < 300
     assert clustered.indices[0] < 0.9 * alone.indices[0]
-    assert clustered.values[0] < 0.4 * alone.values[0]
+    assert clustered.values[0] < 0.45 * alone.values[0]
 
 
 def test_it_is_used_for_few_entries_of_few_levels_only():
