@@ -10,8 +10,8 @@ those and at the end, all of them on all test samples unless the table says othe
 full sharing on the static random 4-regular graph, with the same seed, rounds and last phase, by those of the method;
 bytes are those of encoded frames.
 
---methods takes names of rows, or a family with settings of its own, such as lace:step=4,exchanges=3 (the families are
-in accuracy_per_byte_methods.py). --split takes Lace apart. --tune tries as many settings for every family, on training
+--methods takes names of rows, or a family with settings of its own, such as lace:kept=0.01,exchanges=3 (the families
+are in accuracy_per_byte_methods.py). --split takes Lace apart. --tune tries as many settings for every family, on training
 samples that are held out, and writes what it chose to RUNS: the setting with the fewest bytes among those that come
 within --within of full sharing's accuracy, or else the most accurate. Later runs take the choice from there.
 

@@ -1,7 +1,7 @@
 """The tasks and methods of accuracy_per_byte.py.
 
-A method is a family and its settings, written `lace:step=3,exchanges=2`. A family is a function from a task's setting
-(full sharing on a static random 4-regular graph) to an experiment; a new row of the table is such a function, its words
+A method is a family and its settings, written `lace:kept=0.02,exchanges=2`. A family is a function from a task's
+setting (full sharing on a static random 4-regular graph) to an experiment; a new row of the table is such a function, its words
 in LABELS, and a line in ROWS, and its settings to try are a line in GRIDS.
 """
 
@@ -100,18 +100,18 @@ def silk(setting: Experiment, kept: float = 0.2, rate: float = 1.0) -> Experimen
     return replace(setting, algorithm=Silk(kept, rate))
 
 
-def lace(setting: Experiment, step: float = 3.0, exchanges: int = 2, wavelet: bool = True) -> Experiment:
-    return replace(setting, algorithm=Lace(step, wavelet=wavelet), topology=Matchings(), exchanges=exchanges)
+def lace(setting: Experiment, kept: float = 0.02, exchanges: int = 2, wavelet: bool = True) -> Experiment:
+    return replace(setting, algorithm=Lace(kept, wavelet=wavelet), topology=Matchings(), exchanges=exchanges)
 
 
-def replicas(setting: Experiment, step: float = 3.0, rate: float = 0.5) -> Experiment:
+def replicas(setting: Experiment, kept: float = 0.02, rate: float = 0.5) -> Experiment:
     """Lace's quantizer and wavelet without its memory: CHOCO's replicas, on the static graph."""
-    return replace(setting, algorithm=RelativeToInit(Choco(DeadZone(step), rate, Wavelet())))
+    return replace(setting, algorithm=RelativeToInit(Choco(DeadZone(kept), rate, Wavelet())))
 
 
-def lace_counted(setting: Experiment, step: float = 3.0, exchanges: int = 2) -> Experiment:
+def lace_counted(setting: Experiment, kept: float = 0.02, exchanges: int = 2) -> Experiment:
     """Lace, and what its levels would take in other codings."""
-    algorithm = RelativeToInit(PairGossip(Counted(DeadZone(step)), Wavelet()))
+    algorithm = RelativeToInit(PairGossip(Counted(DeadZone(kept)), Wavelet()))
     return replace(setting, algorithm=algorithm, topology=Matchings(), exchanges=exchanges)
 
 
@@ -176,9 +176,9 @@ LABELS = {
     "jwins": "JWINS, {budget:.3g}",
     "choco": "CHOCO, top {kept:.3g}, rate {rate:g}",
     "silk": "Silk, kept {kept:.3g}, rate {rate:g}",
-    "lace": "Lace, step {step:g}, {exchanges} exchanges",
-    "replicas": "dead zone with CHOCO's replicas, static graph, step {step:g}, rate {rate:g}",
-    "lace-counted": "Lace, step {step:g}, {exchanges} exchanges, counted",
+    "lace": "Lace, kept {kept:.3g}, {exchanges} exchanges",
+    "replicas": "dead zone with CHOCO's replicas, static graph, kept {kept:.3g}, rate {rate:g}",
+    "lace-counted": "Lace, kept {kept:.3g}, {exchanges} exchanges, counted",
 }
 
 ROWS = (
@@ -190,9 +190,9 @@ ROWS = (
     "jwins:budget=0.1",
     "choco",
     "silk",
+    "lace:kept=0.04",
     "lace",
-    "lace:exchanges=1",
-    "lace:step=2,exchanges=1",
+    "lace:kept=0.01",
 )
 SPLIT = ("full", "full-on-matchings", "replicas", "lace:wavelet=false", "lace", "lace-counted")
 
@@ -205,11 +205,8 @@ GRIDS: dict[str, Sequence[Mapping[str, Any]]] = {  # as many settings for each
         for rate in rates
     ],
     "silk": [{"kept": kept, "rate": rate} for kept in (0.2, 0.1, 0.05) for rate in (1.0, 0.6)],
-    "lace": [
-        {"step": step, "exchanges": exchanges}
-        for step, exchanges in ((2.0, 1), (2.0, 2), (3.0, 1), (3.0, 2), (4.0, 2), (4.0, 3))
-    ],
-    "replicas": [{"step": 3.0, "rate": rate} for rate in (1.0, 0.7, 0.5, 0.35, 0.2, 0.1)],
+    "lace": [{"kept": kept, "exchanges": exchanges} for kept in (0.04, 0.02, 0.01) for exchanges in (1, 2)],
+    "replicas": [{"kept": 0.02, "rate": rate} for rate in (1.0, 0.7, 0.5, 0.35, 0.2, 0.1)],
 }
 TUNED_ONLY = ("choco", "silk", "replicas")  # in the table with the settings that were chosen, and no others
 
@@ -222,7 +219,7 @@ class Method(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """From "lace:step=3,exchanges=2"; what is not said is the family's default."""
+        """From "lace:kept=0.02,exchanges=2"; what is not said is the family's default."""
         family, _, said = text.partition(":")
         if family not in FAMILIES:
             raise ValueError(f"there is no method {family}; take one of {', '.join(FAMILIES)}")

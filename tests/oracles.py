@@ -161,7 +161,8 @@ def lace(p: Problem) -> Matrix:
     for t, w in enumerate(p.weights):
         x = p.descend(x)
         d = (x - p.x) @ transform.T - memory[t % channels]
-        level = np.sign(d) * np.floor(abs(d) / (1.5 * np.sqrt((d**2).mean(1, keepdims=True))) + 0.35)
+        unit = np.sort(abs(d))[:, [-16]] / 0.65  # 16 of 53 are kept
+        level = np.sign(d) * np.floor(abs(d) / unit * (1 + 2**-20) + 0.35)
         q = level * (level * d).sum(1, keepdims=True) / np.maximum((level**2).sum(1, keepdims=True), 1)
         memory[t % channels] = memory[t % channels] + w @ q
         x = x + (w @ q - q) @ transform

@@ -37,7 +37,7 @@ def rows(program: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_times_fewer_is_full_sharings_bytes_by_the_methods(rows) -> None:
-    found = rows("full", "lace:exchanges=1")["Lace, step 3, 1 exchange"]
+    found = rows("full", "lace:exchanges=1")["Lace, kept 0.02, 1 exchange"]
     experiment = gs.Experiment(
         nodes=8,
         rounds=7,
@@ -71,7 +71,7 @@ def test_counting_codings_changes_nothing_but_the_bytes(rows) -> None:
 
 
 def test_the_entropy_that_is_noted_is_that_of_the_levels(program: ModuleType, tmp_path: Path) -> None:
-    counted = program.Counted(gs.DeadZone(step=1.0))
+    counted = program.Counted(gs.DeadZone(kept=0.2))
     program.Counted.notes = tmp_path / "levels.txt"
     x = torch.tensor([[10.0, -10, 0, 0, 0, 0, 0, 0]])  # root mean square 5: levels 2 and -2
     for _ in range(2):  # a round that is run again counts once
@@ -108,8 +108,8 @@ def test_tuning_takes_the_fewest_bytes_that_are_good_enough(program: ModuleType)
     ("text", "told"),
     [
         ("lase", "there is no method lase; take one of full, "),
-        ("lace:steps=3", "lace has no setting steps; it has step, exchanges, wavelet"),
-        ("lace:step=fine", "step of lace must be like 3.0, 'fine' was given"),
+        ("lace:steps=3", "lace has no setting steps; it has kept, exchanges, wavelet"),
+        ("lace:kept=few", "kept of lace must be like 0.02, 'few' was given"),
     ],
 )
 def test_a_method_that_does_not_exist_is_refused(program: ModuleType, text: str, told: str) -> None:

@@ -97,7 +97,7 @@ def _channels(number: int) -> Any:
 class Lace(Alias):
     """Pairs that share a memory, and say only what stands out from it."""
 
-    step: float = 3.0  # of the dead zone: larger is fewer bytes
+    kept: float = 0.02  # fraction of the coefficients that is sent
     family: str = "sym2"  # the wavelet
     levels: int = 4
     wavelet: bool = True
@@ -105,4 +105,4 @@ class Lace(Alias):
     @property
     def composition(self) -> RelativeToInit:
         transform = Wavelet(self.family, self.levels) if self.wavelet else Identity()
-        return RelativeToInit(PairGossip(DeadZone(self.step), transform))
+        return RelativeToInit(PairGossip(DeadZone(self.kept), transform))

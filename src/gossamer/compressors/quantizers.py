@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.compressors.base import Compressor, Kind
+from gossamer.compressors.sparsifiers import count
 from gossamer.core import Part, PartSpec, Quantized, Round, sparse_part
 from gossamer.core.kernels import njit
 from gossamer.core.rng import Streams
 from gossamer.core.settings import check_types
 
 LARGEST, LENGTH, MEAN = 0, 1, 2  # of a bucket: the largest |x|, the l2 norm, the mean |x|
-_FINER_STEP = 2.0  # of a dead zone, in rounds that settle
+SETTLING = 10  # so many times more entries does a dead zone keep in rounds that settle
 
 Rows = NDArray[np.float32]
 Marks = NDArray[np.bool_]
@@ -100,14 +101,11 @@ def to_values(levels: Levels, sent: Marks, bucket: int, scales: Rows, values: Ro
 
 
 @njit(cache=True)
-def to_dead_zone(rows: Rows, step: float, offset: float, top: int, levels: Levels, scales: Rows) -> None:
-    """Levels in units of `step` times a row's root mean square, and one scale per row: that unit, times the gain that
-    makes the error of the levels that are not 0 least."""
+def to_dead_zone(rows: Rows, units: Rows, offset: float, top: int, levels: Levels, scales: Rows) -> None:
+    """Levels in units of each row, and one scale per row: that unit, times the gain that makes the error of the levels
+    that are not 0 least."""
     for r in range(rows.shape[0]):
-        squares = 0.0
-        for c in range(rows.shape[1]):
-            squares += np.float64(rows[r, c]) ** 2
-        unit = step * np.sqrt(squares / rows.shape[1])
+        unit = np.float64(units[r, 0])
         if not unit > 0:
             continue
         product, length = 0.0, 0.0
@@ -240,13 +238,14 @@ class Sign(Compressor):
 
 @dataclass(frozen=True)
 class DeadZone(Compressor):
-    """Few entries, in few levels: |x| in units of `step` times the root mean square, most of which round to 0.
+    """The largest entries, in few levels: |x| in units in which all others round to 0.
 
-    level = floor(|x| / unit + offset), so that with 0.35 what is under 0.65 units is not sent. What travels are the
-    entries whose level is not 0. Rounds that settle take a finer step.
+    level = floor(|x| / unit + offset), so that with 0.35 what is under 0.65 units is not sent. The unit is such that
+    this is so for all but the fraction `kept`; or such that the largest entry is level 127, if that is larger. What
+    travels are the entries whose level is not 0. Rounds that settle keep more.
     """
 
-    step: float = 3.0  # in units of the root mean square of the row
+    kept: float = 0.02  # fraction of the entries that is sent
     offset: float = 0.35  # 0.5: to the nearest level
 
     kind = "contraction"
@@ -254,22 +253,34 @@ class DeadZone(Compressor):
 
     def __post_init__(self) -> None:
         check_types(self)
-        if not 0 < self.step < math.inf:
-            raise ValueError(f"step must be over 0 and finite, {self.step} was given")
+        if not 0 < self.kept <= 1:
+            raise ValueError(f"kept must be above 0 and at most 1, {self.kept} was given")
         if not 0 <= self.offset <= 0.5:
             raise ValueError(f"offset must be from 0 to 0.5, {self.offset} was given")
 
     def __call__(self, x: Tensor, round: Round) -> Part:
         rows: Rows = x.contiguous().numpy()
         levels, scales = np.zeros(rows.shape, np.int16), np.zeros((len(rows), 1), np.float32)
-        step = min(self.step, _FINER_STEP) if round.settling else self.step
-        to_dead_zone(rows, step, self.offset, _top(8), levels, scales)
+        kept = min(1.0, SETTLING * self.kept) if round.settling else self.kept
+        to_dead_zone(rows, self._units(rows, kept), self.offset, _top(8), levels, scales)
         sent = levels != 0
         return _part(levels, torch.from_numpy(sent), sent, scales, bucket=0)
 
+    def _units(self, rows: Rows, kept: float) -> Rows:
+        """(B, 1)."""
+        sizes, smallest = np.abs(rows), rows.shape[1] - count(kept, rows.shape[1])
+        sizes.partition(smallest, axis=1)
+        least, largest = sizes[:, smallest : smallest + 1], sizes[:, smallest:].max(1, keepdims=True)
+        least = least * (1 - 2**-20)  # or else rounding would leave out the last one
+        units: Rows = np.maximum(least / (1 - self.offset), largest / (_top(8) + 0.5))
+        return units
+
     def delta(self, width: int) -> float:
-        """Where all entries are alike and under the dead zone, nothing is sent."""
-        return 0.0 if self.step * (1 - self.offset) > 1 else 1 - (self.step * (1 - self.offset)) ** 2
+        """Of the largest entries at least kept |x|^2 is there. What is sent of it is a level times a unit by a factor
+        from m = 1 - offset to M = 2 - offset, and with the best gain 4 m M / (m + M)^2 of its square arrives. What is
+        left out for the largest one's sake is under m / 127 of that one, each."""
+        num_kept, least, most = count(self.kept, width), 1 - self.offset, 2 - self.offset
+        return 4 * least * most / (least + most) ** 2 * num_kept / width / (1 + num_kept * (least / _top(8)) ** 2)
 
 
 def quantize(x: Tensor, sent: Tensor | None, bucket: int, norm: int, top: int, rng: Streams | None) -> Part:

@@ -69,7 +69,7 @@ def finish(low: int, out: Bytes, at: int) -> int:
 
 
 @njit(cache=True)
-def begin(buffer: Bytes, at: int) -> int:
+def begin(buffer: Bytes, at: int) -> Any:
     """The first four bytes, highest first."""
     return (i64(buffer[at]) << 24) | (i64(buffer[at + 1]) << 16) | (i64(buffer[at + 2]) << 8) | i64(buffer[at + 3])
 
