@@ -119,7 +119,7 @@ def test_entries_in_clusters_and_signs_in_runs_take_less_than_independent_ones()
     alone = codec.num_bytes(message)["x"]
     stretches = torch.arange(levels.shape[1]) // 500 % 2  # 0.1 in every other one
     sent = torch.rand(levels.shape, generator=torch.Generator().manual_seed(0)) < 0.1 * stretches
-    signs = 1 - 2 * (torch.arange(levels.shape[1])[None] // 64 % 2)
+    signs = 1 - 2 * (torch.arange(levels.shape[1])[None] // 250 % 2)
     clustered = codec.num_bytes(message_of((sent * signs).to(torch.int16)))["x"]
     assert abs(int(sent.sum()) - int((levels != 0).sum())) < 300
     assert clustered.indices[0] < 0.9 * alone.indices[0]

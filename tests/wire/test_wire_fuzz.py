@@ -106,13 +106,14 @@ def test_a_run_loads_what_it_needs_beforehand_and_no_more():
     assert_runs("""
 from itertools import product
 from gossamer import algorithms as a
-from gossamer.compressors import Quantize
+from gossamer.compressors import DeadZone, Quantize
 from gossamer.simulator.simulation import Simulation
 from gossamer.experiments.experiment import Experiment, Wire
 from gossamer.transforms import Fourier
 KERNELS = [name for name in sys.modules if name.startswith(("gossamer.wire.", "gossamer.transforms"))]
 ALGORITHMS = [a.QuantizedJwins(), a.RandomSampling(), a.Dpsgd(), a.Sgp(), a.Choco(), a.Choco(transform=Fourier()),
-              a.Silk(), a.QuantSgp(), a.Jwins(), a.JwinsPush(), a.Choco(Quantize(8))]
+              a.Silk(), a.QuantSgp(), a.Jwins(), a.JwinsPush(), a.Choco(Quantize(8)),
+              a.Choco(DeadZone(), 0.5)]
 for mode, algorithm in product(("count", "encode"), ALGORITHMS):
     experiment = Experiment(nodes=6, rounds=1, algorithm=algorithm, wire=Wire(mode))
     with Simulation(experiment, workers=1) as simulation:

@@ -32,7 +32,7 @@ Cells = NDArray[np.int64]  # (2, contexts): the probability of yes, and how many
 
 @njit(cache=True)
 def encode(yes: Any, p: int, low: int, span: int, out: Bytes, at: int) -> tuple[int, int, int]:
-    """Narrow the range to the part of this decision; bytes that are settled are stored, if there is room for any."""
+    """Narrow the range to the part of this decision; bytes that are settled are stored, unless out is NOTHING."""
     bound = (span >> USED) * p
     if yes:
         span = bound
@@ -71,12 +71,15 @@ def finish(low: int, out: Bytes, at: int) -> int:
 @njit(cache=True)
 def begin(buffer: Bytes, at: int) -> Any:
     """The first four bytes, highest first."""
-    return (i64(buffer[at]) << 24) | (i64(buffer[at + 1]) << 16) | (i64(buffer[at + 2]) << 8) | i64(buffer[at + 3])
+    code = 0
+    for i in range(at, at + 4):
+        code = (code << 8) | i64(buffer[i])
+    return code
 
 
 @njit(cache=True)
 def decode(p: int, code: int, span: int, buffer: Bytes, at: int, end: int) -> tuple[bool, int, int, int]:
-    """A decision and the state behind it; `at` is the next byte to take, and stays where it is if it is too far."""
+    """A decision and the state behind it; `at` is the next byte to take. Where there is none, span stays below TOP."""
     bound = (span >> USED) * p
     yes = code < bound
     if yes:
