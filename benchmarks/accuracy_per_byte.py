@@ -11,9 +11,9 @@ full sharing on the static random 4-regular graph, with the same seed, rounds an
 bytes are those of encoded frames.
 
 --methods takes names of rows, or a family with settings of its own, such as lace:kept=0.01,exchanges=3 (the families
-are in accuracy_per_byte_methods.py). --split takes Lace apart. --tune tries as many settings for every family, on training
-samples that are held out, and writes what it chose to RUNS: the setting with the fewest bytes among those that come
-within --within of full sharing's accuracy, or else the most accurate. Later runs take the choice from there.
+are in accuracy_per_byte_methods.py). --split takes Lace apart. --tune tries as many settings for every family, on
+training samples that are held out, and writes what it chose to RUNS: the setting with the fewest bytes among those that
+come within --within of full sharing's accuracy, or else the most accurate. Later runs take the choice from there.
 
 Every run is kept in RUNS and not done twice; Ctrl-C stops after the round that is under way, and the same command
 goes on from there. Several processes can share RUNS if each has seeds of its own; --markdown then shows them together.

@@ -1,8 +1,8 @@
 """The tasks and methods of accuracy_per_byte.py.
 
 A method is a family and its settings, written `lace:kept=0.02,exchanges=2`. A family is a function from a task's
-setting (full sharing on a static random 4-regular graph) to an experiment; a new row of the table is such a function, its words
-in LABELS, and a line in ROWS, and its settings to try are a line in GRIDS.
+setting (full sharing on a static random 4-regular graph) to an experiment; a new row of the table is such a function,
+its words in LABELS, and a line in ROWS, and its settings to try are a line in GRIDS.
 """
 
 import inspect

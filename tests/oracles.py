@@ -266,6 +266,27 @@ def quasi_global_momentum(p: Problem) -> Matrix:
     return x
 
 
+def drift_correction(p: Problem) -> Matrix:
+    x, d = p.x, np.zeros_like(p.x)
+    for w in p.weights:
+        for _ in range(p.local_steps):
+            x = x - p.lr * (p.gradient(x) + d)
+        d = d + 0.5 * (x - w @ x) / (p.lr * p.local_steps)
+        x = w @ x
+    return x
+
+
+def drift_correction_of_choco(p: Problem) -> Matrix:
+    x, xh, d = p.x, np.zeros_like(p.x), np.zeros_like(p.x)
+    for w in p.weights:
+        for _ in range(p.local_steps):
+            x = x - p.lr * (p.gradient(x) + d)
+        xh = xh + top(x - xh, 0.3)
+        gap = 0.4 * (w - np.eye(len(w))) @ xh
+        x, d = x + gap, d - 0.1 * gap / (p.lr * p.local_steps)
+    return x
+
+
 def epidemic(p: Problem) -> Matrix:
     x = p.x
     for w in p.weights:

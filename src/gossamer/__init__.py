@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     # isort: off
     from gossamer.algorithms import (
         AdPsgd, Alias, AllReduce, Centralized, Choco, ClippedGossip, CoordinateMedian, D2, DcdPsgd, DeepSqueeze, Dpsgd,
-        EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, Lace, LocalOnly, Momentum, PushSum, QuantSgp,
-        QuantizedJwins, QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp, Silk, SkewScout, SparsePush,
-        Wrapper,
+        DriftCorrection, EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, Lace, LocalOnly, Momentum, PushSum,
+        QuantSgp, QuantizedJwins, QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp, Silk, SkewScout,
+        SparsePush, Wrapper,
     )
     from gossamer.compressors import (
         BFloat16, Chain, Compressor, DeadZone, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Sign, Threshold,
@@ -76,9 +76,9 @@ _MODULES = {  # by what they are called here
 }
 _NAMES = {  # by the module that has them
     "algorithms": (
-        "AdPsgd Alias AllReduce Centralized Choco ClippedGossip CoordinateMedian D2 DcdPsgd DeepSqueeze Dpsgd EcdPsgd "
-        "Epidemic GradientTracking Jwins JwinsPush Lace LocalOnly Momentum PushSum QuantSgp QuantizedJwins "
-        "QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout SparsePush Wrapper"
+        "AdPsgd Alias AllReduce Centralized Choco ClippedGossip CoordinateMedian D2 DcdPsgd DeepSqueeze Dpsgd "
+        "DriftCorrection EcdPsgd Epidemic GradientTracking Jwins JwinsPush Lace LocalOnly Momentum PushSum QuantSgp "
+        "QuantizedJwins QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout SparsePush Wrapper"
     ),
     "compressors": (
         "BFloat16 Chain Compressor DeadZone LayerwiseTopK NoCompression Qsgd Quantize RandomK Sign Threshold TopK"
@@ -114,10 +114,10 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "BFloat16", "BaseGraph", "ByClient",
     "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor",
     "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits",
-    "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "EcdPsgd", "EdgeList", "Emnist", "Epidemic",
-    "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn",
-    "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid",
-    "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK",
+    "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "DriftCorrection", "EcdPsgd", "EdgeList",
+    "Emnist", "Epidemic", "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults",
+    "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet", "GradientTracking",
+    "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK",
     "LocalOnly", "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum",
     "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig",
     "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",

@@ -11,6 +11,7 @@ from gossamer.algorithms.d2 import D2
 from gossamer.algorithms.dcd_ecd_psgd import DcdPsgd, EcdPsgd
 from gossamer.algorithms.deep_squeeze import DeepSqueeze
 from gossamer.algorithms.dpsgd import Dpsgd
+from gossamer.algorithms.drift_correction import DriftCorrection
 from gossamer.algorithms.gradient_tracking import GradientTracking
 from gossamer.algorithms.jwins import Jwins, QuantizedJwins
 from gossamer.algorithms.jwins_push import JwinsPush
@@ -50,6 +51,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "lace": Lace,
     "push-sum": PushSum,
     "relative-to-init": RelativeToInit,
+    "drift-correction": DriftCorrection,
 }
 
 PAPERS = {
@@ -77,6 +79,7 @@ PAPERS = {
     "silk": "Gossamer",
     "lace": "Gossamer",
     "relative-to-init": "Gossamer",
+    "drift-correction": "after Liu et al., ICLR 2021",
 }
 
 __all__ = [
@@ -92,6 +95,7 @@ __all__ = [
     "DcdPsgd",
     "DeepSqueeze",
     "Dpsgd",
+    "DriftCorrection",
     "EcdPsgd",
     "Epidemic",
     "GradientTracking",

@@ -11,6 +11,11 @@ but leaves it as it is; m follows what became of the model in the whole round.
     after the exchange  m <- mu m + (1 - mu) (x_t - x_{t+1}) / lr
 
 with mu = beta. The paper has one local step per round; with more, the difference is divided by their number too.
+
+The paper's graphs are symmetric. On a directed graph averaging turns what nodes disagree on, from node to node, instead
+of only shrinking it, and a momentum that repeats this late feeds it: nodes drift apart without end, at any averaging
+rate (docs/decisions/0002-averaging-rates.md). So where an algorithm is not for symmetric graphs alone, m follows the
+node's own steps, and what exchanges move is left out of x_t - x_{t+1}.
 """
 
 from dataclasses import dataclass
@@ -50,12 +55,13 @@ class Momentum(Wrapper):
 class QuasiGlobalState(NamedTuple):
     inner: core.State  # the wrapped algorithm's
     momentum: Tensor  # m (B, D)
-    start: Tensor  # model at the start of the round (B, D)
+    start: Tensor  # model at the start of the round, or, without symmetry, moved along by exchanges (B, D)
 
 
 @dataclass(frozen=True)
 class QuasiGlobalMomentum(Wrapper):
-    """Momentum along the group's movement, and weight decay, around an algorithm."""
+    """Momentum along the group's movement, and weight decay, around an algorithm. On directed graphs the group is left
+    out, because its movement would be amplified."""
 
     beta: float = 0.9
     nesterov: bool = False
@@ -73,8 +79,10 @@ class QuasiGlobalMomentum(Wrapper):
 
     def receive(self, state: QuasiGlobalState, inbox: Inbox, round: Round) -> QuasiGlobalState:
         inner = self.inner.receive(state.inner, inbox, round)
+        x = self.inner.model(inner)
+        if "symmetric" not in self.inner.requires:
+            state = state._replace(start=state.start + x - self.inner.model(state.inner))
         if round.exchange < round.exchanges - 1:
             return state._replace(inner=inner)
-        x = self.inner.model(inner)
         moved = (state.start - x) / (round.learning_rate * round.local_steps)
         return QuasiGlobalState(inner, self.beta * state.momentum + (1 - self.beta) * moved, x)

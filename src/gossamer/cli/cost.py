@@ -25,7 +25,8 @@ SAMPLES: dict[str, tuple[tuple[int, ...], int]] = {  # of models that are not fo
     "distilbert": ((30522, 128), 4),
 }
 TEXTS = ("stacked-lstm", "transformer", "distilbert")
-SILENT = ("push-sum", "relative-to-init", "centralized", "local-only")  # what wraps another, or sends nothing
+# What wraps another, or sends nothing.
+SILENT = ("push-sum", "relative-to-init", "drift-correction", "centralized", "local-only")
 COMPARED = ["dpsgd", "random-sampling", "jwins", "choco", "deep-squeeze", "deep-squeeze-int8", "sgp", "sparse-push"]
 
 
