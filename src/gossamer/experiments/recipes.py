@@ -98,6 +98,13 @@ def jwins_cifar10() -> Experiment:
     return _jwins("cifar10", Cifar10(), 0.01, local_steps=3, batch_size=8, rounds=2000, partition=LabelShards(2))
 
 
+def lace_cifar10() -> Experiment:
+    """Lace in JWINS's setting on CIFAR-10: 300 rounds, two meetings each, and 8 rounds to settle."""
+    experiment = replace(jwins_cifar10(), name="lace-cifar10", rounds=308, settle=8, fast=True)
+    evaluation = Evaluation(every=308, nodes=16, samples="all")
+    return replace(experiment, algorithm=Lace(), topology=Matchings(), exchanges=2, evaluation=evaluation)
+
+
 def jwins_movielens() -> Experiment:
     """JWINS on MovieLens with matrix factorization, users' ratings whole."""
     return _jwins("movielens", MovieLens(), 0.1, local_steps=10, rounds=1000)
@@ -251,6 +258,7 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "sparse-push-ring": sparse_push_ring,
     "scsp-ring": scsp_ring,
     "jwins-cifar10": jwins_cifar10,
+    "lace-cifar10": lace_cifar10,
     "cifar10-first": cifar10_first,
     "reference-16": reference_16,
     "jwins-movielens": jwins_movielens,

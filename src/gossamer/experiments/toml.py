@@ -18,7 +18,12 @@ from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, name
 Document = dict[str, Any]
 
 RETIRED = {"wire.index_coding": ("auto", "the range coder was removed; leave the key out")}  # key: what it may be, why
-ADDED = {"exchanges": 1, "settle": 0}  # keys that earlier versions did not have, and what they stood for
+ADDED = {
+    "exchanges": 1,
+    "settle": 0,
+    "asynchronous": False,
+    "faults.slow": [],
+}  # keys that earlier versions did not have, and what they stood for
 
 
 class UnknownNameError(ExperimentError):
