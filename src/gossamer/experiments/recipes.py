@@ -57,7 +57,7 @@ def silk_digits() -> Experiment:
 
 def lace_digits() -> Experiment:
     """Lace on the digits: pairs that share a memory, two meetings per round, and four rounds to settle."""
-    experiment = _digits("lace-digits", Lace(kept=0.04))
+    experiment = _digits("lace-digits", Lace(kept=0.06))
     return replace(experiment, rounds=154, settle=4, exchanges=2, topology=Matchings())
 
 
