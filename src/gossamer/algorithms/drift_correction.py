@@ -15,7 +15,7 @@ with CHOCO's replicas, in essence, LEAD (Liu et al., ICLR 2021), where d is the 
 ProxSkip and Scaffnew (Mishchenko et al., ICML 2022), where it is a control variate. Like D2, strength 1 is stable if
 the eigenvalues of W are over -1/3. Gradients are noisy and replicas lag behind here, so the default is far smaller.
 
-On the digits this pays under full sharing, Silk and Lace; on CIFAR-10 it did not (docs/algorithms.md has the figures).
+On the digits this pays under full sharing, Silk and Lace; on CIFAR-10 no gain was seen yet (docs/algorithms.md).
 
 All exchanges of a round count. In rounds that settle nodes have not drifted, and exchanges teach nothing.
 """
