@@ -148,7 +148,7 @@ def results_table(runs: Sequence[Run]) -> Table:
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
     missed = "; resent: to nodes that missed messages" if again else ""
     missed += f"; before: {metric} before the models settled" if settled else ""
-    legend = "range over nodes; metadata: headers and indices; of full: share of full sharing"
+    legend = "range over nodes; metadata: headers and indices; of full: share of full sharing on the same links"
     table.caption = "bytes: sent by the peer" if of_peers else f"{seeds}{legend}{missed}"
     return table
 
