@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import gossamer
-from contract import QUADRATIC, of
-from gossamer.algorithms import Lace
+from contract import QUADRATIC, in_blocks, of
+from gossamer.algorithms import Dpsgd, Lace
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.faults import Faults
@@ -74,6 +74,35 @@ def test_learning_goes_on(faults: Faults) -> None:
     up = [node for node in range(7) if node not in {n for n, _, last in faults.down if last == 80}]
     errors = [(models[up] - optimum).norm(dim=1).max().item() for models in (good, bad)]
     assert errors[1] < 1.5 * errors[0] + 0.05 * optimum.norm().item()
+
+
+SLOW = Faults(drop=0.1, slow=((2, 3), (4, 5)))
+
+
+def test_nodes_with_clocks_of_their_own_are_in_blocks_as_in_the_simulator() -> None:
+    experiment = of("lace", rounds=16, settle=4, asynchronous=True, faults=SLOW)
+    models = gossamer.simulate(experiment).models
+    assert models is not None
+    assert torch.equal(in_blocks(experiment, [[0, 4, 5], [1], [2, 3, 6]]), models)
+    assert not torch.equal(models, gossamer.simulate(replace(experiment, faults=Faults(drop=0.1))).models)
+
+
+def test_a_slow_node_is_ready_in_some_rounds_and_settles_with_all() -> None:
+    delivery = of("lace", rounds=16, settle=4, asynchronous=True, faults=SLOW).delivery
+    assert [bool(delivery.up(t)[2]) for t in range(16)] == [t % 3 == 2 or t >= 12 for t in range(16)]
+    assert all(delivery.up(t)[0] for t in range(16))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algorithm": Dpsgd(), "asynchronous": True}, "dpsgd needs the messages of one round at a time"),
+        ({"faults": Faults(slow=((1, 2),))}, r"faults\.slow: everyone waits for a slow node"),
+    ],
+)
+def test_what_cannot_be_asynchronous_is_refused(changes: dict, words: str) -> None:
+    with pytest.raises(ExperimentError, match=words):
+        gossamer.simulate(replace(of("lace"), **changes))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from gossamer.peers.counters import MEANINGS, Counters
 from gossamer.peers.data import prepare
 from gossamer.peers.grpc.liveness import Liveness
 from gossamer.peers.grpc.protocol import Heartbeat
-from gossamer.peers.grpc.queues import Delivered, Link, Mailbox, Outcome, Outgoing, Verdict
+from gossamer.peers.grpc.queues import MOST_WAITING, Delivered, Link, Mailbox, Outcome, Outgoing, Verdict
 from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log
 from gossamer.peers.peer import _resume as resume
@@ -88,6 +89,27 @@ def test_taking_ends_at_the_deadline_and_does_not_wait_for_what_cannot_arrive() 
 
 
 # Links.
+
+
+def test_a_full_mailbox_makes_room_for_what_is_waited_for() -> None:
+    box = Mailbox(inf, inf)
+    for round in range(MOST_WAITING):
+        assert box.put(Arrived(1, round, ()), 0.0) is Verdict.KEPT
+    assert box.put(Arrived(1, 100, ()), 0.0) is Verdict.EARLY
+    later = threading.Thread(target=lambda: box.put(Arrived(1, 100, ()), time.monotonic() + 20))
+    later.start()
+    taken = box.take(100, [1], time.monotonic() + 20, lambda sender, round: False)
+    later.join()
+    assert [arrived.round for arrived in taken] == [*range(MOST_WAITING), 100]
+
+
+def test_a_restarted_sender_may_be_heard_again() -> None:
+    box = Mailbox(inf, inf)
+    box.put(Arrived(1, 5, ()), 0.0)
+    box.take(5, [1], 0.0, lambda sender, round: False)
+    assert box.put(Arrived(1, 3, ()), 0.0) is Verdict.DUPLICATE
+    box.forget(1)
+    assert box.put(Arrived(1, 3, ()), 0.0) is Verdict.KEPT
 
 
 def test_a_link_keeps_the_order_tries_again_and_drops_what_waits_too_long() -> None:

@@ -198,3 +198,19 @@ def test_cumulative_parts_of_a_message_have_the_same_channels() -> None:
     parts = {"a": PartSpec(cumulative=True, channels=2), "b": PartSpec(cumulative=True)}
     with pytest.raises(ValueError, match="give all the same number"):
         ends(parts)
+
+
+def test_a_sender_restarted_from_an_earlier_state_is_heard_in_exchanges_that_were_heard_before() -> None:
+    sender, receiver = ends()
+    saved = sender.own_sums
+    for t in range(5):
+        outgoing = sender.send(message(t, 5), t)
+        saved = sender.own_sums if t == 2 else saved
+        receiver.receive(receiver.check(outgoing.bytes_for(8), 7, t))
+        sender.acknowledged(8, t)
+    sender.restart(3, saved)
+    for t in range(3, 7):
+        outgoing = sender.send(message(10 * t, 5), t)  # other messages than the first time
+        received = receiver.receive(receiver.check(outgoing.bytes_for(8), 7, t)).message
+        assert torch.equal(received["q"].values, outgoing.own["q"].values)
+        sender.acknowledged(8, t)

@@ -16,7 +16,7 @@ rounding of float32, for rows of `width` numbers, buckets of n:
     qsgd, max      unbiased      the same
     qsgd, l2       unbiased      omega = n / (4 s^2) if n <= 4 s^2, else sqrt(n) / s - 1
     sign           contraction   delta = 1 / n
-    dead-zone      contraction   delta = about 0.8 kept, with the default offset
+    dead-zone      contraction   delta = about 0.8 k / width / (1 + k / 38,000), with the default offset
     chain          contraction   delta = the product of the two (the second's, if that is under 0)
 """
 

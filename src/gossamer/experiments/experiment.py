@@ -190,8 +190,8 @@ class Experiment:
         """Who hears from whom."""
         shared = self.topology, self.nodes, self.seed
         channels = num_channels(self.algorithm.parts)
-        clocks = self.training_rounds if self.asynchronous else None
-        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges, channels, clocks)
+        rounds = self.training_rounds if self.asynchronous else 0
+        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges, channels, rounds)
 
     def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
         """A node's ends of its links, where this is the experiment as it is run."""

@@ -54,7 +54,7 @@ class Delivery:
     faults: Faults = Faults()  # for a simulation; peers meet real ones
     exchanges: int = 1  # per round
     channels: int = 1  # of cumulative parts: what an exchange adds to, exchange + channels adds to next
-    clocks: int | None = None  # for so many rounds nodes wait for nobody, and each has a clock of its own; None: never
+    asynchronous_rounds: int = 0  # for so many rounds nodes wait for nobody, and each has a clock of its own
 
     def mixing(self, exchange: int) -> MixingMatrix:
         return self.topology.at(self.nodes, self.seed, exchange)
@@ -65,7 +65,7 @@ class Delivery:
         """(n,): which nodes take part."""
         round = exchange // self.exchanges
         up = self.faults.up(self.nodes, round)
-        return up if self.clocks is None or round >= self.clocks else up & self.faults.ready(self.nodes, round)
+        return up & self.faults.ready(self.nodes, round) if round < self.asynchronous_rounds else up
 
     @cached_property
     def depth(self) -> int:

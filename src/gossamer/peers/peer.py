@@ -127,7 +127,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
             rounds=experiment.rounds, exchanges=experiment.exchanges, asynchronous=experiment.asynchronous,
-            most_bytes=node.most_bytes, check=node.check,
+            hears_again=node.hears_again, most_bytes=node.most_bytes, check=node.check,
             state=node.state_transfer.frame_for, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
             greeting=greeting(members, experiment, sum(node.task.layer_sizes), node.endpoint.schema),
         )  # fmt: skip

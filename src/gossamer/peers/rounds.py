@@ -27,6 +27,7 @@ from gossamer.training.privacy import Noise, secret
 from gossamer.wire import WireError
 from gossamer.wire.endpoint import check_values
 from gossamer.wire.frame import Frame
+from gossamer.wire.resync import has_cumulative
 
 PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
 LEAST_SECONDS = 1.0  # and at least this
@@ -89,6 +90,8 @@ class Node:
         self.late_exchanges = max(late_rounds * self.experiment.exchanges, since_last)
         if self.experiment.asynchronous:  # others count rounds of their own
             self.late_exchanges = max(self.late_exchanges, self.experiment.rounds * self.experiment.exchanges)
+        # A neighbour that goes on from an earlier state has other sums than were heard; but no mass may count twice.
+        self.hears_again = has_cumulative(algorithm.parts) and algorithm.on_missing == "keep_own"
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
@@ -178,7 +181,8 @@ class Node:
             self._weigh(message, exchange)
             self._note_sizes(own)
             until = began + self.waits.deadline_seconds
-            transport.publish(exchange, receivers, outgoing.bytes_for, until)
+            patience = began if self.waits_for_nobody else until  # what was not taken goes with the next one
+            transport.publish(exchange, receivers, outgoing.bytes_for, patience)
             if self.waits_for_nobody:
                 last = self.experiment.training_rounds * self.experiment.exchanges - 1
                 came = transport.collect(last, [], until)  # whatever is there, of whatever round before they settle
@@ -230,8 +234,10 @@ class Node:
     def _of_channel(self, t: int, found: dict[Sent, Message]) -> dict[Sent, Message]:
         """The messages of this exchange's channel, those that came since it was used last among them."""
         channels, found = self.delivery.channels, self._other_channels | found
-        self._other_channels = {key: message for key, message in found.items() if (key[1] - t) % channels}
-        return {key: message for key, message in found.items() if key not in self._other_channels}
+        others = {key: message for key, message in found.items() if (key[1] - t) % channels}
+        newest = {(sender, sent % channels): sent for sender, sent in sorted(others)}  # of sums no other matters
+        self._other_channels = {(sender, sent): others[sender, sent] for (sender, _), sent in newest.items()}
+        return {key: message for key, message in found.items() if key not in others}
 
     def _note_sizes(self, own: Message) -> None:
         """Let a neighbour's numbers be so much larger than this peer's own at first, and no more: one message of 1e38
@@ -290,16 +296,23 @@ class Node:
         voters = self.voters(self.round)
         transport.watch(sorted(voters))
 
-        def most_settle() -> bool:
-            heard = [node for node in voters if transport.answered(node) and not transport.is_lost(node)]
-            return not heard or round_of_most(self.round_of(node, transport) for node in heard) >= settles_at
+        def rounds() -> list[int]:  # one that was never heard has not begun
+            return [self.round_of(node, transport) for node in voters if not transport.is_lost(node)]
 
-        if self.round < settles_at and most_settle() and any(map(transport.answered, voters)):
+        def most_settle() -> bool:
+            known = rounds()
+            enough = len(known) > 1 or self.experiment.nodes <= 2 or not voters  # a single one may be a liar
+            return enough and (not known or round_of_most(known) >= settles_at)
+
+        if self.round < settles_at and voters and most_settle():
             self.log("settles with the others", round=self.round)
             self.round = settles_at
         transport.begin(self.exchange)
-        while self.round == settles_at and not most_settle() and not leaving():
+        before, until = rounds(), time.monotonic() + self.timeouts.deadline_seconds
+        while self.round == settles_at and not most_settle() and not leaving() and time.monotonic() < until:
             time.sleep(0.05)
+            if (now := rounds()) != before:  # as long as any of them goes on
+                before, until = now, time.monotonic() + self.timeouts.deadline_seconds
 
     def is_behind(self, transport: Transport) -> bool:
         if self.experiment.asynchronous:

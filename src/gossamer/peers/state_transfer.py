@@ -9,7 +9,8 @@ One listed peer that lies about its round must not be able to hand its state to 
 - Under an algorithm that bounds what a liar can do, it takes the median of several states (`median_state`).
 
 A state says more than a message: together with the next message it shows what the giver's data alone have changed. So
-it is given only to a neighbour that is far behind, twice in ten rounds at most, and never under privacy.
+it is given only to a neighbour that is far behind, twice in ten rounds at most, and never under privacy. Under Lace
+nobody needs one: a peer goes on in the others' round with its own state, and its partners bring it up to date.
 """
 
 import threading
@@ -102,7 +103,8 @@ class StateTransfer:
                 f"the others are in round {most + 1} and this peer in {node.round + 1}; this algorithm "
                 "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
             )
-        if node.experiment.privacy.on:  # nobody gives its state away: go on with the own one
+        if node.experiment.privacy.on or node.experiment.algorithm.asynchronous:
+            # Nobody gives its state away, or it would be of no use: what a pair has moved is of that pair alone.
             self._go_on(node.tensors(), most, [], transport)
         elif node.experiment.algorithm.robust:
             self._take_median(sorted(ahead), num_voters, most, transport)

@@ -175,7 +175,8 @@ class Endpoint:
 
     def receive(self, frames: Sequence[Frame], limits: Mapping[str, float] | None = None) -> Received:
         """The message of checked frames; WireError if their content is not one, or if a number of a part is larger than
-        the part's limit. What was heard is not added again."""
+        the part's limit. What was heard is not added again; a resync frame counts even if its sender, restarted from an
+        earlier state, is in exchanges that were heard before."""
         for frame in frames:
             is_resync = frame.schema == self._resync_codec.schema
             message = (self._resync_codec if is_resync else self._codec).decode_checked(frame)
@@ -195,7 +196,7 @@ class Endpoint:
         known = channel.replicas.get(sender)
         if sender in channel.broken and not is_resync:
             raise WireError("A message before was refused, and what it changed is not known.")
-        if self._cumulative and (known is None or exchange > known.exchange):
+        if self._cumulative and (known is None or is_resync or exchange > known.exchange):
             before = {} if is_resync or known is None else known.sums
             sums = {name: before.get(name, 0.0) + message[name].values for name in self._cumulative}
             known = _Replica(exchange, sums)

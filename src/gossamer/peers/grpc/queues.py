@@ -13,7 +13,7 @@ from gossamer.peers.transport import Arrived
 
 RETRY_SECONDS = 0.05  # before a message is tried again; twice as long each time
 MOST_RETRY_SECONDS = 1.0
-MOST_WAITING = 64  # deliveries of a sender that are kept; it brings what does not fit with a later one
+MOST_WAITING = 16  # deliveries of a sender that are kept; it brings what does not fit with a later one
 
 
 class Outcome(Enum):
@@ -184,21 +184,39 @@ class Mailbox:
     ) -> list[Arrived]:
         """What is there for this and earlier rounds, once these senders' messages of the round are, or cannot come."""
 
+        taken: list[Arrived] = []
+
         def still_to_come() -> bool:
-            return any(not self._settled(sender, round) and not cannot_arrive(sender, round) for sender in senders)
+            came = {arrived.sender for arrived in taken if arrived.round == round}
+            return any(
+                sender not in came and not self._settled(sender, round) and not cannot_arrive(sender, round)
+                for sender in senders
+            )
 
         with self._changed:
-            while still_to_come():
+            while True:
+                taken += self._pop(round)  # at once, so that there is room for what is still to come
                 left = until - time.monotonic()
-                if left <= 0:
-                    break
+                if left <= 0 or not still_to_come():
+                    return sorted(taken, key=lambda arrived: (arrived.sender, arrived.round))
                 self._changed.wait(min(left, 1.0))
-            taken = []
-            for sender in sorted(self._waiting):
-                for r in sorted(r for r in self._waiting[sender] if r <= round):
-                    taken.append(self._waiting[sender].pop(r))
-                    self._used[sender] = r
-            return taken
+
+    def _pop(self, round: int) -> list[Arrived]:
+        """What waits of this and earlier rounds."""
+        found: list[Arrived] = []
+        for sender, rounds in self._waiting.items():
+            for r in sorted(r for r in rounds if r <= round):
+                found.append(rounds.pop(r))
+                self._used[sender] = r
+        if found:
+            self._changed.notify_all()
+        return found
+
+    def forget(self, sender: int) -> None:
+        """It was restarted, and may be in rounds again of which messages were taken."""
+        with self._changed:
+            self._used.pop(sender, None)
+            self._announced.pop(sender, None)
 
     def _settled(self, sender: int, round: int) -> bool:
         """Its message is there; or a later one is, or waits to be, and a link keeps the order."""

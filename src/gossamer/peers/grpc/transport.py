@@ -57,6 +57,7 @@ class GrpcTransport:
         bind: str | None = None,
         exchanges: int = 1,
         asynchronous: bool = False,
+        hears_again: bool = False,
         greeting: Greeting | None = None,
     ):
         self.me, self.group, self.timeouts, self.counters, self.log = me, group, timeouts, counters, log
@@ -84,10 +85,16 @@ class GrpcTransport:
         self._away = threading.Event()
         self._lock = threading.Lock()
         self.closing = threading.Event()
-        self.outbox = Outbox(self, on_outcome, on_restart)
+        self._on_restart, self._hears_again = on_restart, hears_again
+        self.outbox = Outbox(self, on_outcome, self._restarted)
         self._server = Server(self, most_bytes, check, state, bind or me.address)
         self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True, name="heartbeats")
         self._heartbeats.start()
+
+    def _restarted(self, node: int) -> None:
+        if self._hears_again:
+            self.mailbox.forget(node)
+        self._on_restart(node)
 
     # What a round needs.
 
