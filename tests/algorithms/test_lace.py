@@ -106,11 +106,11 @@ def test_what_cannot_be_asynchronous_is_refused(changes: dict, words: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drop", [0.05, 0.2])
-def test_the_digits_are_learned_as_well_with_lost_messages(drop: float) -> None:
+@pytest.mark.parametrize(("drop", "points"), [(0.05, 1), (0.2, 2)])
+def test_the_digits_are_learned_as_well_with_lost_messages(drop: float, points: float) -> None:
     base = RECIPES["lace-digits"]()
     good, bad = (gossamer.simulate(replace(base, faults=Faults(drop=p))).result for p in (0.0, drop))
-    assert bad["accuracy_mean"] > good["accuracy_mean"] - 0.01
+    assert bad["accuracy_mean"] > good["accuracy_mean"] - points / 100
     assert bad["bytes_total"] < 1.5 * good["bytes_total"]
 
 
