@@ -56,3 +56,15 @@ def test_of_the_messages_of_another_channel_only_the_newest_is_kept() -> None:
     assert list(node._other_channels) == [(1, 1 + channels * 49)]
     assert list(node._of_channel(1, {})) == [(1, 1 + channels * 49)]
     assert not node._other_channels
+
+
+def test_a_peer_of_a_pair_that_was_away_goes_on_with_its_own_state() -> None:
+    node = lone_node(replace(LACE, asynchronous=False, rounds=60), timeouts=Timeouts(dead_seconds=0.01))
+    node.block.train(0)
+    before = node.tensors()
+    others = Scripted(rounds=dict.fromkeys(range(6), 30 * LACE.exchanges), away=True)
+    time.sleep(0.02)
+    node.state_transfer.catch_up(others)  # type: ignore[arg-type]
+    assert node.round == 30
+    assert others.pulled == []
+    assert all(torch.equal(tensor, before[name]) for name, tensor in node.tensors().items())
