@@ -15,8 +15,9 @@ import pytest
 import torch
 from harness import Scripted, lone_node
 
-from gossamer.algorithms import Dpsgd, Jwins
-from gossamer.core import Part
+from gossamer.algorithms import Choco, Dpsgd, Jwins
+from gossamer.compressors import TopK
+from gossamer.core import Part, row_of
 from gossamer.data import Cifar10, Quadratic
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.faults import Faults
@@ -366,7 +367,7 @@ def test_deliveries_are_checked_for_run_sender_round_and_damage() -> None:
     ]:
         with pytest.raises(WireError, match=complaint):
             node.check(delivery, sender, round)
-    assert len(frame) <= node.most_bytes
+    assert len(frame) <= node.endpoint.max_bytes
 
 
 def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
@@ -380,6 +381,18 @@ def test_values_that_are_not_finite_are_counted_and_not_taken_in() -> None:
         assert missing == 1
         assert torch.isfinite(node.block.models()).all()
     assert node.counters.totals()["bad_frames"] == 2
+
+
+def test_sums_may_grow_with_the_rounds_and_other_numbers_may_not() -> None:
+    summing = lone_node(replace(QUADRATIC, algorithm=Choco(TopK(0.5))))
+    plain = lone_node(replace(QUADRATIC, algorithm=Dpsgd()))
+    for node in (summing, plain):
+        node._note_sizes(node.endpoint.send(row_of(node.block.send(0), 0), 0).own)
+    (first,), (once,) = summing._limits().values(), plain._limits().values()
+    assert first >= 1000
+    summing.round = plain.round = 20_000
+    assert summing._limits() == {"q": pytest.approx(21 * first)}
+    assert plain._limits() == {"x": once}
 
 
 def test_an_adaptive_deadline_follows_recent_waits_within_bounds() -> None:

@@ -41,7 +41,8 @@ def transports(directory: Path, most_bytes: int, log: int) -> list[GrpcTransport
         GrpcTransport(
             members[name], Group("run", members), keys.load(directory / "keys", name),
             Timeouts(deadline_seconds=60, dead_seconds=60), Counters(), Log(log, peer=name),
-            rounds=100, most_bytes=most_bytes, check=lambda delivery, sender, round: (delivery,),
+            rounds=100, max_delivery_bytes=most_bytes, max_state_bytes=most_bytes,
+            check=lambda delivery, sender, round: (delivery,),
             state=lambda receiver, exchange: None, greeting=OURS,
         )
         for name in names

@@ -274,7 +274,7 @@ def test_a_state_is_taken_to_the_last_bit_and_announced_anew(algorithm: Algorith
     giver.restore(giver.tensors(), 30)
     frame = giver.state_transfer.frame_for(3, 0)
     assert frame is not None
-    assert len(frame) <= taker.most_bytes
+    assert len(frame) <= taker.state_transfer.max_bytes
     told = Scripted(dict.fromkeys(taker.near(0), 30), {number: frame}, away=True)
     taker.state_transfer.catch_up(told)
     assert taker.round == 30

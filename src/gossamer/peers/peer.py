@@ -127,8 +127,9 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
             rounds=experiment.rounds, exchanges=experiment.exchanges, asynchronous=experiment.asynchronous,
-            hears_again=node.hears_again, most_bytes=node.most_bytes, check=node.check,
-            state=node.state_transfer.frame_for, on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
+            hears_again=node.hears_again, check=node.check, max_delivery_bytes=node.endpoint.max_bytes,
+            max_state_bytes=node.state_transfer.max_bytes, state=node.state_transfer.frame_for,
+            on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
             greeting=greeting(members, experiment, sum(node.task.layer_sizes), node.endpoint.schema),
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))

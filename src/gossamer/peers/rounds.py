@@ -33,6 +33,7 @@ PATIENCE = 4  # an adaptive deadline is so many times the longest of the last wa
 LEAST_SECONDS = 1.0  # and at least this
 SUMS = "sums."  # before the names of cumulative parts in a state
 VOTING_ROUNDS = 8
+GROWTH_ROUNDS = 1000  # in which the limit of cumulative parts grows by as much as it was at first
 ROUNDS_REMEMBERED = 64  # of push-sum weight that is on its way
 FAR = 1000.0  # a number so many times larger than any of this peer's own is nothing that a neighbour can have learned
 
@@ -80,7 +81,6 @@ class Node:
         self.delivery = self.experiment.delivery
         self.endpoint = self.experiment.endpoint(self.task, me, run_id)
         self.state_transfer = StateTransfer(self, run_id)
-        self.most_bytes = max(self.endpoint.max_bytes, self.state_transfer.max_bytes)
         algorithm = self.experiment.algorithm
         self.reliable = "reliable" in algorithm.requires
         settles = self.experiment.training_rounds < self.experiment.rounds
@@ -95,7 +95,7 @@ class Node:
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
-        self._limits: dict[str, float] = {}  # for the numbers of each part
+        self._first_sizes: dict[str, float] = {}  # the largest number of each part in this peer's first message
         self._other_channels: dict[Sent, Message] = {}  # late messages, which are of use when their channel is
 
     # What a transport asks for, from its own threads.
@@ -208,7 +208,7 @@ class Node:
             try:
                 if self.delivery.mixing(delivery.round).weight(self.me, delivery.sender) is None:
                     raise WireError(f"Node {delivery.sender} does not send to this one in round {delivery.round}.")
-                received = self.endpoint.receive(delivery.frames, self._limits)
+                received = self.endpoint.receive(delivery.frames, self._limits())
                 found[delivery.sender, delivery.round] = received.message
             except WireError as error:
                 self.counters.add(bad_frames=1)
@@ -240,11 +240,17 @@ class Node:
         return {key: message for key, message in found.items() if key not in others}
 
     def _note_sizes(self, own: Message) -> None:
-        """Let a neighbour's numbers be so much larger than this peer's own at first, and no more: one message of 1e38
-        would end everybody's training. Not than its own later on, which liars have had a hand in."""
-        if not self._limits:
+        """Of this peer's first message. Liars have had a hand in those that follow."""
+        if not self._first_sizes:
             model = max(1.0, largest(self.block.models()))
-            self._limits = {name: FAR * max(model, largest(part.values)) for name, part in own.items()}
+            self._first_sizes = {name: max(model, largest(part.values)) for name, part in own.items()}
+
+    def _limits(self) -> dict[str, float]:
+        """How large a neighbour's numbers may be: one message of 1e38 would end everybody's training. Sums grow with
+        the rounds, so their limit does too."""
+        parts, grown = self.experiment.algorithm.parts, 1 + self.round / GROWTH_ROUNDS
+        sizes = self._first_sizes.items()
+        return {name: FAR * size * (grown if parts[name].cumulative else 1.0) for name, size in sizes}
 
     def check_state(self, tensors: Mapping[str, Tensor]) -> None:
         """WireError if this can be no neighbour's state."""

@@ -41,14 +41,14 @@ class Server:
     def __init__(
         self,
         transport: "GrpcTransport",
-        most_bytes: int,
+        max_bytes: int,
         check: Callable[[bytes, int, int], tuple[Frame, ...]],
         state: Callable[[int, int | None], bytes | None],
         bind: str,
     ):
         host, _ = address_of(bind)
         self._transport = transport
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._check = check
         self._state = state
         self._calls: dict[int, int] = {}
@@ -138,9 +138,9 @@ class Server:
             raise WireError(f"The delivery has no envelope: {error}.") from None
         if envelope.round >= self._transport.exchanges_in_all:
             raise WireError(f"A delivery of exchange {envelope.round} is announced, which the run has not.")
-        if envelope.num_bytes > self._most_bytes:
+        if envelope.num_bytes > self._max_bytes:
             raise WireError(
-                f"A delivery of {envelope.num_bytes} bytes is announced, and at most {self._most_bytes} can be."
+                f"A delivery of {envelope.num_bytes} bytes is announced, and at most {self._max_bytes} can be."
             )
         return envelope
 

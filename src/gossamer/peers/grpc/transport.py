@@ -49,7 +49,8 @@ class GrpcTransport:
         log: Log,
         *,
         rounds: int,
-        most_bytes: int,
+        max_delivery_bytes: int,
+        max_state_bytes: int,
         check: Callable[[bytes, int, int], tuple[Frame, ...]],
         state: Callable[[int, int | None], bytes | None],
         on_outcome: Callable[[int, int, bool], None] = lambda receiver, round, taken: None,
@@ -77,7 +78,7 @@ class GrpcTransport:
         self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
         self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
-        self._most_bytes = most_bytes
+        self._max_state_bytes = max_state_bytes
         self._watched: frozenset[int] = frozenset()
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
         self._called: dict[int, float] = {}  # when each was last asked
@@ -87,7 +88,7 @@ class GrpcTransport:
         self.closing = threading.Event()
         self._on_restart, self._hears_again = on_restart, hears_again
         self.outbox = Outbox(self, on_outcome, self._restarted)
-        self._server = Server(self, most_bytes, check, state, bind or me.address)
+        self._server = Server(self, max_delivery_bytes, check, state, bind or me.address)
         self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True, name="heartbeats")
         self._heartbeats.start()
 
@@ -158,7 +159,7 @@ class GrpcTransport:
             call = self.outbox.channel(node).unary_stream("/gossamer.Peer/Pull")
             for chunk in call(b"", timeout=self.timeouts.deadline_seconds):
                 frame += chunk
-                if len(frame) > self._most_bytes:
+                if len(frame) > self._max_state_bytes:
                     raise ValueError("too long")
         except (grpc.RpcError, ValueError, KeyError) as error:
             self.log.rate_limited("pull failed", neighbour=self.name_of(node), reason=reason_of(error))
