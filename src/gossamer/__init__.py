@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.core import (
         Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Streams, Task, partial_average, sparse_part, where,
     )
+    from gossamer.experiments.auto import Auto
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
     from gossamer.runs.run import Result, Run, open_run, write_report
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
@@ -102,6 +103,7 @@ _NAMES = {  # by the module that has them
     "training.optimizer": "Constant Cosine Optimizer Schedule Steps",
     "training.privacy": "Privacy",
     "core": "Algorithm Inbox Message Part PartSpec Quantized Round Streams Task partial_average sparse_part where",
+    "experiments.auto": "Auto",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
     "runs.run": "Result Run open_run write_report",
     "simulator.simulate": "StopRequest resume settle simulate",
@@ -111,7 +113,7 @@ _NAMES = {  # by the module that has them
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
-    "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "BFloat16", "BaseGraph", "ByClient",
+    "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "Auto", "BFloat16", "BaseGraph", "ByClient",
     "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor",
     "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits",
     "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "DriftCorrection", "EcdPsgd", "EdgeList",

@@ -27,10 +27,11 @@ def list_(kind: str | None, as_json: bool) -> None:
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    from gossamer.algorithms import ALGORITHMS, entry
+    from gossamer.algorithms import ALGORITHMS, Entry, entry
     from gossamer.compressors import COMPRESSORS
     from gossamer.data import TASKS
     from gossamer.data.partition import PARTITIONS
+    from gossamer.experiments.auto import Auto
     from gossamer.experiments.recipes import RECIPES
     from gossamer.graphs.topologies import TOPOLOGIES
     from gossamer.models import MODELS
@@ -41,6 +42,9 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     for name, value in tables[KINDS.index(kind)].items():
         row = {"kind": kind, "name": name, "description": (value.__doc__ or "").strip().splitlines()[0]}
         rows.append(row | entry(name)._asdict() if kind == "algorithms" else row)
+    if kind == "algorithms":
+        chosen = Entry("Gossamer", [], None, ["what the one that it chooses sends"])
+        rows.append({"kind": kind, "name": "auto", "description": Auto.__doc__, **chosen._asdict()})
     return rows
 
 

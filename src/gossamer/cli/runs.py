@@ -49,11 +49,14 @@ def run(
     as_json: bool,
 ) -> None:
     """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
-    from gossamer.cli.console import Progress
+    from gossamer.cli.console import Progress, console
+    from gossamer.experiments.auto import choose
     from gossamer.simulator.simulate import simulate
 
     look_for_data_in(data)
-    chosen = experiment_of(experiment, settings, rounds=rounds, seed=seed)
+    chosen = choose(experiment_of(experiment, settings, rounds=rounds, seed=seed))
+    if chosen.note:
+        console().print(chosen.note, soft_wrap=True)
     out = out or unused(Path("runs") / chosen.name)
     with Progress({chosen.name: chosen.rounds}) as progress:
         done = simulate(chosen, out, workers, checkpoint_every, progress.of(chosen.name), scratch)

@@ -10,7 +10,7 @@ from gossamer.algorithms import Dpsgd
 from gossamer.core import Algorithm, Round, Samples, Streams, Task
 from gossamer.data import Digits
 from gossamer.data.partition import Iid, Partition, check_enough
-from gossamer.experiments import requirements
+from gossamer.experiments import auto, requirements
 from gossamer.experiments.tables import ExperimentError, TaskSource, named, section, words
 from gossamer.graphs.delivery import Delivery
 from gossamer.graphs.faults import Faults
@@ -86,6 +86,7 @@ class Experiment:
     """Everything that decides a run's result. The same experiment gives the same models, byte counts and metrics."""
 
     name: str = "experiment"
+    note: str = ""  # a remark to be shown with the results
     seed: int = 0
     nodes: int = 16
     rounds: int = 100
@@ -134,11 +135,12 @@ class Experiment:
         return self.algorithm.averaging_rate(Round(round, 0.0, rng, self.rounds, settling=settling))
 
     def with_digests(self) -> "Experiment":
-        """The same with what is read from files noted; to be kept with a run's results."""
+        """The same with what is read from files noted, and what `auto` chose; to be kept with a run's results."""
+        chosen = auto.choose(self)
         with section("topology"):
-            topology = self.topology.with_digests()
+            topology = chosen.topology.with_digests()
         with section("faults"):
-            return replace(self, topology=topology, faults=self.faults.with_digests())
+            return replace(chosen, topology=topology, faults=self.faults.with_digests())
 
     def load_task(self) -> Task:
         """The task, with what is to be held out of its training samples, where it is to be computed."""
@@ -164,6 +166,8 @@ class Experiment:
 
     def prepared(self, task: Task) -> "Experiment":
         """The experiment as it is run: with what depends on graph and model set, or refused before anything runs."""
+        if (chosen := auto.choose(self)) is not self:
+            return chosen.prepared(task)
         with section("partition"):
             check_enough(task.num_samples, self.nodes)  # before a graph of a billion nodes is drawn
         experiment = self._pooled() if self.algorithm.pools_data else self

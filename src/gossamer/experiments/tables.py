@@ -10,6 +10,7 @@ from gossamer.compressors import COMPRESSORS, Compressor
 from gossamer.core import Algorithm, Task
 from gossamer.data import TASKS
 from gossamer.data.partition import PARTITIONS, Partition
+from gossamer.experiments.auto import Auto
 from gossamer.graphs.topologies import TOPOLOGIES, Topology
 from gossamer.models import MODELS, Architecture
 from gossamer.training.optimizer import SCHEDULES, Schedule
@@ -31,7 +32,7 @@ TABLES: dict[type, dict[str, type]] = {
     TaskSource: TASKS,
     Partition: PARTITIONS,
     Topology: TOPOLOGIES,
-    Algorithm: dict(ALGORITHMS),
+    Algorithm: {**ALGORITHMS, "auto": Auto},
     Schedule: dict(SCHEDULES),
     Compressor: dict(COMPRESSORS),
     Transform: dict(TRANSFORMS),

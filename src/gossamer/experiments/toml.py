@@ -19,6 +19,7 @@ Document = dict[str, Any]
 
 RETIRED = {"wire.index_coding": ("auto", "the range coder was removed; leave the key out")}  # key: what it may be, why
 ADDED = {
+    "note": "",
     "exchanges": 1,
     "settle": 0,
     "asynchronous": False,

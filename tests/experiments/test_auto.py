@@ -1,0 +1,72 @@
+"""`algorithm = "auto"`: what is chosen, and that the choice is kept and told."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gossamer import simulate
+from gossamer.algorithms import Dpsgd, Jwins, JwinsPush, Lace
+from gossamer.data import Quadratic
+from gossamer.experiments import toml
+from gossamer.experiments.auto import Auto, choose
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.graphs.topologies import DirectedRing, FullyConnected, Matchings, RandomRegular, Redrawn, Ring, Topology
+from gossamer.simulator.simulate import resume
+
+BASE = Experiment(nodes=16, rounds=80, task=Quadratic(dimension=2000, num_samples=160), algorithm=Auto())
+
+
+@pytest.mark.parametrize(
+    ("topology", "budget", "algorithm", "taken"),
+    [
+        (RandomRegular(4), None, Lace(0.04), Matchings(graph=RandomRegular(4))),
+        (Ring(), None, Lace(0.04), Matchings(graph=Ring())),
+        (FullyConnected(), None, Lace(0.04), Matchings()),
+        (Matchings(), None, Lace(0.04), Matchings()),
+        (RandomRegular(4), 0.5, Jwins(0.5), RandomRegular(4)),
+        (DirectedRing(), None, JwinsPush(), DirectedRing()),
+        (DirectedRing(), 0.2, JwinsPush(0.2), DirectedRing()),
+        (Redrawn(RandomRegular(4)), 0.001, Jwins(0.03), Redrawn(RandomRegular(4))),
+    ],
+)
+def test_the_graph_and_the_budget_decide(
+    topology: Topology, budget: float | None, algorithm: object, taken: Topology
+) -> None:
+    chosen = choose(replace(BASE, topology=topology, algorithm=Auto(budget)))
+    assert (chosen.algorithm, chosen.topology) == (algorithm, taken)
+    assert chosen.settle == 8
+    assert chosen.note.startswith("auto chose ")
+    assert choose(chosen) is chosen
+
+
+def test_the_users_own_algorithm_and_number_of_rounds_to_settle_stay() -> None:
+    own = replace(BASE, algorithm=Dpsgd())
+    assert choose(own) is own
+    assert choose(replace(BASE, settle=3)).settle == 3
+    assert choose(replace(BASE, note="for the paper")).note.startswith("for the paper; auto chose lace")
+
+
+@pytest.mark.parametrize("budget", [0.005, 0.03])
+def test_lace_keeps_as_much_as_the_budget_allows(budget: float) -> None:
+    task = Quadratic(dimension=20_000, num_samples=160)  # with fewer, frames take most bytes
+    wide = replace(BASE, rounds=12, local_steps=1, task=task)
+    experiment = choose(replace(wide, algorithm=Auto(budget)))
+    sent = simulate(experiment, workers=1).result["bytes_total"]
+    full = simulate(replace(wide, algorithm=Dpsgd(), settle=3), workers=1).result["bytes_total"]
+    assert 0.4 * budget < sent / full < 1.25 * budget
+
+
+def test_a_run_keeps_the_choice_and_is_continued_with_it(tmp_path: Path) -> None:
+    short = replace(BASE, rounds=8)
+    run = simulate(short, tmp_path / "run", workers=1)
+    document = toml.load(tmp_path / "run" / "experiment.toml")
+    assert document["algorithm"]["name"] == "lace"
+    assert document["note"].startswith("auto chose lace (kept 0.04; 2 exchanges per round, 2 rounds to settle)")
+    assert resume(tmp_path / "run", short).result == run.result
+    assert short.prepared(short.load_task()).algorithm.parts["q"].channels > 1
+
+
+def test_a_budget_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="budget must be above 0 and at most 1, 2"):
+        toml.read({"algorithm": {"name": "auto", "budget": 2.0}})
