@@ -173,14 +173,18 @@ WRONG = [
     (lambda: MatrixFactorization().build((5, 5), 3), "outputs must be 1"),
     (lambda: Mlp((8, 0)), "hidden must be numbers of units"),
     (lambda: Mlp().build((), 1), "shape of a sample"),
-    (lambda: ResNet20(width=3), "width must be at least 1, and even"),
+    (lambda: ResNet20(width=3), "groups must be at least 1 and divide the 3 channels, 2 was given"),
+    (lambda: ResNet20(width=0), "width must be at least 1"),
+    (lambda: Vgg11("group", groups=-2), "groups must be at least 1 and divide the 64 channels"),
+    (lambda: GnLeNet(groups=5), "groups must be at least 1 and divide the 32 channels, 5 was given"),
     (lambda: ResNet18(stem="5x5"), 'stem must be "3x3" or "7x7"'),
     (lambda: ResNet18(stem="7x7").build((3, 16, 16), 10), "at least 32 x 32"),
     (lambda: Vgg11().build((3, 16, 16), 10), "at least 32 x 32"),
     (lambda: Transformer(width=10, heads=4), "multiple of the 4 heads"),
     (lambda: Transformer(dropout=1.0), "dropout must be"),
-    (lambda: RangeEvoNorm(5), "group_size must divide the 5 channels"),
-    (lambda: normalization("group", 5), "5 channels do not make groups of 2"),
+    (lambda: RangeEvoNorm(5), "divide the 5 channels, 2 was given"),
+    (lambda: normalization("group", 5), "divide the 5 channels, 2 was given"),
+    (lambda: ResNet20(groups=0).build(CIFAR, 10), "began with groups of two channels"),
     (lambda: DistilBert("nowhere").build((9, 9), 2), "'nowhere' has no config.json"),
 ]
 
@@ -204,7 +208,7 @@ def test_padding_changes_nothing_in_a_transformer_and_an_empty_text_is_no_error(
 
 def by_hand(layer: nn.Module, x: Tensor) -> Tensor:
     n, c = x.shape[:2]
-    size = layer.group_size
+    size = c // layer.groups
     out = torch.empty_like(x)
     for i in range(n):
         for start in range(0, c, size):
@@ -234,6 +238,20 @@ def test_evonorms_are_their_formulas(layer: nn.Module) -> None:
     torch.testing.assert_close(layer(x), by_hand(layer, x))
     x.requires_grad_()
     assert torch.autograd.gradcheck(layer, (x,))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_what_leaves_range_evonorm_is_as_large_as_what_leaves_evonorm_at_the_start(groups: int) -> None:
+    x = torch.randn(4, 32, 16, 16, generator=torch.Generator().manual_seed(0))
+    ratio = RangeEvoNorm(32, groups)(x).std() / EvoNormS0(32, groups)(x).std()
+    assert 0.7 < ratio < 1.4
+
+
+def test_residual_networks_with_evonorm_have_no_other_activation() -> None:
+    for norm in NORMS:
+        with torch.device("meta"):
+            kinds = {type(layer) for layer in ResNet20(norm).build(CIFAR, 10).modules()}
+        assert (nn.ReLU in kinds) == ("evonorm" not in norm)
 
 
 def test_range_batch_norm_is_its_formula_and_runs_on_its_statistics() -> None:
@@ -275,7 +293,9 @@ def test_a_task_can_have_a_model_that_a_file_names() -> None:
     document = {"model": {"name": "resnet20", "norm": "range-evonorm"}}
     read = toml._read_table(Holder, document, "task", "'holder'")
     assert read == Holder(ResNet20("range-evonorm"))
-    assert toml._write(Holder, read) == {"model": {"name": "resnet20", "norm": "range-evonorm", "width": 16}}
+    assert toml._write(Holder, read) == {
+        "model": {"name": "resnet20", "norm": "range-evonorm", "width": 16, "groups": 2}
+    }
     assert toml._read_table(Holder, {"model": {"name": "mlp", "hidden": [3, 4]}}, "task", "") == Holder(Mlp((3, 4)))
     with pytest.raises(ExperimentError, match=r"task\.model\.name: there is no 'resnet21' \(did you mean resnet20"):
         toml._read_table(Holder, {"model": "resnet21"}, "task", "")

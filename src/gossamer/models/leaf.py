@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from gossamer.models.architecture import Architecture, check_at_least, check_outputs, image_sides, token_sizes
 from gossamer.models.lenet import convolution
-from gossamer.models.norms import Norm, activation, check_norm, normalization
+from gossamer.models.norms import GROUPS, Norm, activation, check_norm, normalization
 
 
 @dataclass(frozen=True)
@@ -15,17 +15,18 @@ class FemnistCnn(Architecture):
 
     hidden: int = 2048  # JWINS's experiments took 512
     norm: Norm = "none"
+    groups: int = GROUPS  # of channels, for norms that have them
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "hidden")
-        check_norm(self.norm)
+        check_norm(self.norm, self.groups, 32)
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         channels, height, width = image_sides(inputs, 4)
         check_outputs(outputs)
         return nn.Sequential(
-            *convolution(channels, 32, 5, normalization(self.norm, 32), activation(self.norm)),
-            *convolution(32, 64, 5, normalization(self.norm, 64), activation(self.norm)),
+            *convolution(channels, 32, 5, normalization(self.norm, 32, self.groups), activation(self.norm)),
+            *convolution(32, 64, 5, normalization(self.norm, 64, self.groups), activation(self.norm)),
             nn.Flatten(),
             nn.Linear(64 * (height // 4) * (width // 4), self.hidden),
             nn.ReLU(),
@@ -38,16 +39,17 @@ class CelebaCnn(Architecture):
     """LEAF's CNN for CelebA: four 3x3 convolutions of 32 channels, and a linear layer."""
 
     norm: Norm = "none"  # as in JWINS's experiments; LEAF's own is "batch"
+    groups: int = GROUPS
 
     def __post_init__(self) -> None:
-        check_norm(self.norm)
+        check_norm(self.norm, self.groups, 32)
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         channels, height, width = image_sides(inputs, 16)
         check_outputs(outputs)
         layers: list[nn.Module] = []
         for _ in range(4):
-            layers += convolution(channels, 32, 3, normalization(self.norm, 32), activation(self.norm))
+            layers += convolution(channels, 32, 3, normalization(self.norm, 32, self.groups), activation(self.norm))
             channels = 32
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * (height // 16) * (width // 16), outputs))
 
