@@ -175,6 +175,7 @@ WRONG = [
     (lambda: Mlp().build((), 1), "shape of a sample"),
     (lambda: ResNet20(width=3), "groups must be at least 1 and divide the 3 channels, 2 was given"),
     (lambda: ResNet20(width=0), "width must be at least 1"),
+    (lambda: ResNet54("none", zero_init_residual=True), "zero_init_residual is about the gains of a norm"),
     (lambda: Vgg11("group", groups=-2), "groups must be at least 1 and divide the 64 channels"),
     (lambda: GnLeNet(groups=5), "groups must be at least 1 and divide the 32 channels, 5 was given"),
     (lambda: ResNet18(stem="5x5"), 'stem must be "3x3" or "7x7"'),
@@ -231,7 +232,7 @@ def filled(layer: nn.Module) -> nn.Module:
     return layer.double()
 
 
-@pytest.mark.parametrize("layer", [EvoNormS0(6), EvoNormS0(6, 3), RangeEvoNorm(6), RangeEvoNorm(6, 6)], ids=repr)
+@pytest.mark.parametrize("layer", [EvoNormS0(6), EvoNormS0(6, 3), RangeEvoNorm(6), RangeEvoNorm(6, 1)], ids=repr)
 def test_evonorms_are_their_formulas(layer: nn.Module) -> None:
     filled(layer)
     x = 3 * torch.randn(4, 6, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -252,6 +253,15 @@ def test_residual_networks_with_evonorm_have_no_other_activation() -> None:
         with torch.device("meta"):
             kinds = {type(layer) for layer in ResNet20(norm).build(CIFAR, 10).modules()}
         assert (nn.ReLU in kinds) == ("evonorm" not in norm)
+
+
+@pytest.mark.parametrize("norm", [norm for norm in NORMS if norm != "none"])
+def test_blocks_that_start_at_zero_give_what_their_shortcuts_give(norm: Norm) -> None:
+    torch.manual_seed(0)
+    network = ResNet20(norm, width=4, zero_init_residual=True).build((1, 8, 8), 4)
+    block, x = network[3], torch.randn(2, 4, 8, 8)
+    torch.testing.assert_close(block(x), block.activation(x))
+    assert all(p.abs().sum() > 0 for name, p in network.named_parameters() if "norm1.weight" in name)
 
 
 def test_range_batch_norm_is_its_formula_and_runs_on_its_statistics() -> None:
@@ -294,7 +304,7 @@ def test_a_task_can_have_a_model_that_a_file_names() -> None:
     read = toml._read_table(Holder, document, "task", "'holder'")
     assert read == Holder(ResNet20("range-evonorm"))
     assert toml._write(Holder, read) == {
-        "model": {"name": "resnet20", "norm": "range-evonorm", "width": 16, "groups": 2}
+        "model": {"name": "resnet20", "norm": "range-evonorm", "width": 16, "groups": 2, "zero_init_residual": False}
     }
     assert toml._read_table(Holder, {"model": {"name": "mlp", "hidden": [3, 4]}}, "task", "") == Holder(Mlp((3, 4)))
     with pytest.raises(ExperimentError, match=r"task\.model\.name: there is no 'resnet21' \(did you mean resnet20"):

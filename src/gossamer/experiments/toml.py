@@ -25,6 +25,7 @@ ADDED = {
     "asynchronous": False,
     "faults.slow": [],
     "task.model.groups": 2,
+    "task.model.zero_init_residual": False,
 }  # keys that earlier versions did not have, and what they stood for
 
 

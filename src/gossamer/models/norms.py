@@ -162,9 +162,7 @@ def normalization(norm: Norm, channels: int, groups: int = GROUPS) -> nn.Module:
     """The layer of this name for images of so many channels."""
     check_norm(norm, groups, channels)
     if norm in GROUPED and groups == 0:
-        raise ValueError(
-            "groups: the run began with groups of two channels, which are no longer built; start it again"
-        )
+        raise ValueError("groups: the run began with groups of two channels, which are no longer built; start it again")
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     if norm == "range-batch":

@@ -1,11 +1,13 @@
 """Residual networks (He et al. 2016): three stages for CIFAR's images, four for larger ones.
 
 Where a stage changes size, the shortcut is a 1x1 convolution with its normalization; with EvoNorm, ResNet-20 has
-273,258 parameters so. Convolutions have a bias only where nothing normalizes.
+273,258 parameters so. Convolutions have a bias only where nothing normalizes. With `zero_init_residual`, as torchvision
+calls it, the gain of each block's second normalization starts at 0, so that blocks begin as their shortcuts: the start
+of the eight-bit networks of Aketi, Kodge and Roy (2022).
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor, nn
 
@@ -74,12 +76,15 @@ class ResNet20(Architecture):
     norm: Norm = "evonorm-s0"
     width: int = 16  # channels of the first stage
     groups: int = GROUPS  # of channels, for norms that have them
+    zero_init_residual: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.norm, self.groups, self.width)
+        _check(self.norm, self.groups, self.width, self.zero_init_residual)
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
-        return _cifar_resnet(3, self.width, self.norm, self.groups, inputs, outputs)
+        return _with_start(
+            _cifar_resnet(3, self.width, self.norm, self.groups, inputs, outputs), self.zero_init_residual
+        )
 
 
 @dataclass(frozen=True)
@@ -89,12 +94,15 @@ class ResNet54(Architecture):
     norm: Norm = "evonorm-s0"
     width: int = 16
     groups: int = GROUPS
+    zero_init_residual: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.norm, self.groups, self.width)
+        _check(self.norm, self.groups, self.width, self.zero_init_residual)
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
-        return _cifar_resnet(8, self.width, self.norm, self.groups, inputs, outputs)
+        return _with_start(
+            _cifar_resnet(8, self.width, self.norm, self.groups, inputs, outputs), self.zero_init_residual
+        )
 
 
 @dataclass(frozen=True)
@@ -104,12 +112,15 @@ class ResNet110(Architecture):
     norm: Norm = "evonorm-s0"
     width: int = 16
     groups: int = GROUPS
+    zero_init_residual: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.norm, self.groups, self.width)
+        _check(self.norm, self.groups, self.width, self.zero_init_residual)
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
-        return _cifar_resnet(18, self.width, self.norm, self.groups, inputs, outputs)
+        return _with_start(
+            _cifar_resnet(18, self.width, self.norm, self.groups, inputs, outputs), self.zero_init_residual
+        )
 
 
 @dataclass(frozen=True)
@@ -120,9 +131,10 @@ class ResNet18(Architecture):
     width: int = 64
     stem: Literal["3x3", "7x7"] = "3x3"  # 7x7 with stride 2 and pooling: for images of 64 pixels and more
     groups: int = GROUPS
+    zero_init_residual: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.norm, self.groups, self.width)
+        _check(self.norm, self.groups, self.width, self.zero_init_residual)
         if self.stem not in ("3x3", "7x7"):
             raise ValueError(f'stem must be "3x3" or "7x7", {self.stem!r} was given')
 
@@ -131,7 +143,7 @@ class ResNet18(Architecture):
         channels, _, _ = image_sides(inputs, 8 if small else 32)
         check_outputs(outputs)
         kernel, stride = (3, 1) if small else (7, 2)
-        return nn.Sequential(
+        network = nn.Sequential(
             nn.Conv2d(channels, self.width, kernel, stride, kernel // 2, bias=self.norm == "none"),
             normalization(self.norm, self.width, self.groups),
             activation(self.norm),
@@ -139,9 +151,19 @@ class ResNet18(Architecture):
             *_stages(self.width, self.width, (2, 2, 2, 2), self.norm, self.groups),
             nn.Linear(8 * self.width, outputs),
         )
+        return _with_start(network, self.zero_init_residual)
 
 
-def _check(norm: str, groups: int, width: int) -> None:
+def _check(norm: str, groups: int, width: int, zero_init_residual: bool) -> None:
     if width < 1:
         raise ValueError(f"width must be at least 1, {width} was given")
     check_norm(norm, groups, width)
+    if zero_init_residual and norm == "none":
+        raise ValueError("zero_init_residual is about the gains of a norm, and norm is none; take another norm")
+
+
+def _with_start(network: nn.Module, zero_init_residual: bool) -> nn.Module:
+    for block in network.modules():
+        if zero_init_residual and isinstance(block, BasicBlock):
+            nn.init.zeros_(cast(Tensor, block.norm2.weight))
+    return network
