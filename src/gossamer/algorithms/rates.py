@@ -40,7 +40,7 @@ def check_contraction(compressor: Compressor, layer_sizes: tuple[int, ...]) -> N
         raise ValueError(f'kind of {name} must be "contraction" or "unbiased", {compressor.kind!r} was given')
     lost = kept(compressor, layer_sizes)[2]
     if lost >= 1:
-        hint = ', or norm = "max"' if isinstance(compressor, Qsgd) else ""
+        hint = ', norm = "max", or scaled around it' if isinstance(compressor, Qsgd) else ""
         raise ValueError(
             f"compressor {name} was measured to be off by {lost:.1f} times the square norm of a vector of this size, "
             f"and errors would add up; take more bits or smaller buckets{hint}"
