@@ -128,8 +128,8 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
     "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
     "Wrapper", "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average",
-    "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8", "topologies",
-    "transforms", "where", "write_report",
+    "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8",
+    "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

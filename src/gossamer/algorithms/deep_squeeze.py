@@ -102,5 +102,6 @@ def _marked(part: Part, sent: bool) -> Part:
     """A part that marks what is sent: what it holds, or nothing."""
     if sent:
         return part if part.sent is not None else part._replace(sent=torch.ones_like(part.values, dtype=torch.bool))
-    zeros = part.quantized and Quantized(*map(torch.zeros_like, part.quantized[:2]), part.quantized.bucket)
-    return Part(torch.zeros_like(part.values), torch.zeros_like(part.values, dtype=torch.bool), zeros)
+    zeros, integers = torch.zeros_like(part.values), part.quantized
+    nothing = integers and Quantized(zeros.to(torch.int16), torch.zeros_like(integers.scales), integers.bucket)
+    return Part(zeros, zeros.bool(), nothing)

@@ -246,8 +246,8 @@ class Scaled(Compressor):
         part, factor = self.inner.coarsen(x, sent, round), 1 + self.inner.omega(x.shape[-1])
         if part.quantized is None:
             return part._replace(values=part.values / factor)
-        levels, scales = part.quantized.levels.numpy(), part.quantized.scales.numpy() / np.float32(factor)
-        return _part(levels, sent, _arrays(x, sent)[1], scales, part.quantized.bucket)
+        scales: Rows = (part.quantized.scales / factor).numpy()
+        return _part(part.quantized.levels.numpy(), sent, _arrays(x, sent)[1], scales, part.quantized.bucket)
 
     def delta(self, width: int) -> float:
         return 1 / (1 + self.inner.omega(width))
