@@ -57,7 +57,9 @@ SIZES = [
     (FemnistCnn(hidden=512), (1, 28, 28), 62, 1_690_046),
     (CelebaCnn(), (3, 84, 84), 2, 30_242),
     (StackedLstm(), (80, 80), 80, 819_920),
+    (StackedLstm(every_step=True), (92, 80), 92, 2_683_708),  # as in the JWINS authors' code
     (MatrixFactorization(), (100, 50), 1, 150 * 21),
+    (MatrixFactorization(biases=False), (610, 9724), 1, 206_680),  # likewise
     (ResNet20(), CIFAR, 10, 273_258),  # as in Aketi et al. 2022, with EvoNorm
     (ResNet20("batch"), CIFAR, 10, 273_258 - 784),  # no slopes for the 784 normalized channels
     (ResNet54(), CIFAR, 10, 760_458),
@@ -88,7 +90,9 @@ SMALL = {
     "logistic-regression": (LogisticRegression(), (6,), 3),
     "mlp": (Mlp((5, 4)), (2, 3), 3),
     "stacked-lstm": (StackedLstm(embedding=4, hidden=8), (9, 6), 9),
+    "stacked-lstm every-step": (StackedLstm(embedding=4, hidden=8, every_step=True), (9, 6), 9),
     "matrix-factorization": (MatrixFactorization(3), (7, 5), 1),
+    "matrix-factorization unbiased": (MatrixFactorization(3, biases=False, start=0.05), (7, 5), 1),
     "transformer": (Transformer(8, 2, 2), (9, 6), 4),
 }
 for norm in NORMS:
@@ -108,7 +112,7 @@ def samples(inputs: tuple[int, ...], name: str, count: int = 3) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     if name.split()[0] in ("stacked-lstm", "transformer"):
         return torch.randint(0, inputs[0], (count, inputs[1]), generator=generator)
-    if name == "matrix-factorization":
+    if name.startswith("matrix-factorization"):
         return torch.randint(0, min(inputs), (count, 2), generator=generator)
     return torch.randn(count, *inputs, generator=generator)
 
@@ -126,7 +130,7 @@ def test_a_samples_answer_does_not_depend_on_the_others(name: str) -> None:
     x = x.double() if x.is_floating_point() else x
     together = module(x)
     outputs = SMALL[name][2]
-    assert together.shape == ((3,) if name == "matrix-factorization" else (3, outputs))
+    assert together.shape == ((3,) if name.startswith("matrix-factorization") else (3, outputs))
     alone = torch.cat([module(sample[None]) for sample in x])
     torch.testing.assert_close(together, alone)  # up to the order of sums, which float64 hides
 
@@ -168,6 +172,7 @@ WRONG = [
     (lambda: CelebaCnn().build((3, 8, 8), 2), "at least 16 x 16"),
     (lambda: StackedLstm(layers=0), "layers must be at least 1"),
     (lambda: StackedLstm().build(CIFAR, 10), r"\(number of symbols, length\)"),
+    (lambda: MatrixFactorization(start=-1.0), "start must be at least 0"),
     (lambda: MatrixFactorization(0), "factors must be at least 1"),
     (lambda: MatrixFactorization().build((5,), 1), r"\(users, items\)"),
     (lambda: MatrixFactorization().build((5, 5), 3), "outputs must be 1"),

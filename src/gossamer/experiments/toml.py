@@ -26,6 +26,11 @@ ADDED = {
     "faults.slow": [],
     "task.model.groups": 2,
     "task.model.zero_init_residual": False,
+    "task.model.biases": True,
+    "task.model.start": 0.0,
+    "task.model.every_step": False,
+    "task.pixels": "centred",
+    "optimizer.schedule.warmup": 0,
 }  # keys that earlier versions did not have, and what they stood for
 
 

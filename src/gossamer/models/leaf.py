@@ -56,29 +56,36 @@ class CelebaCnn(Architecture):
 
 @dataclass(frozen=True)
 class StackedLstm(Architecture):
-    """LEAF's network for Shakespeare: an embedding, two LSTM layers, and a linear layer on the last step."""
+    """LEAF's network for Shakespeare: an embedding, two LSTM layers, and a linear layer on the last step.
+
+    With `every_step`, as in the JWINS authors' code, the linear layer sees ReLU of every step's state: 2,683,708
+    parameters for texts of 80 of their 92 symbols.
+    """
 
     embedding: int = 8
     hidden: int = 256
     layers: int = 2
+    every_step: bool = False
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "embedding", "hidden", "layers")
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
-        symbols, _ = token_sizes(inputs)
+        symbols, length = token_sizes(inputs)
         check_outputs(outputs)
-        return _StackedLstm(symbols, self.embedding, self.hidden, self.layers, outputs)
+        steps = length if self.every_step else None
+        return _StackedLstm(symbols, self.embedding, self.hidden, self.layers, outputs, steps)
 
 
 class _StackedLstm(nn.Module):
-    def __init__(self, symbols: int, embedding: int, hidden: int, layers: int, outputs: int):
+    def __init__(self, symbols: int, embedding: int, hidden: int, layers: int, outputs: int, steps: int | None):
         super().__init__()
         self.embedding = nn.Embedding(symbols, embedding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
-        self.linear = nn.Linear(hidden, outputs)
+        self.steps = steps  # whose states are read; None: the last one's alone
+        self.linear = nn.Linear(hidden * (steps or 1), outputs)
 
     def forward(self, tokens: Tensor) -> Tensor:
         states: Tensor = self.lstm(self.embedding(tokens))[0]
-        out: Tensor = self.linear(states[:, -1])
+        out: Tensor = self.linear(states[:, -1] if self.steps is None else states.flatten(1).relu())
         return out
