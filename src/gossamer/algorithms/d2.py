@@ -13,7 +13,7 @@ Here with c_t = x_t - x_{t-1} + lr g_{t-1}, whose mean over the nodes is 0:
 
 Rounding must not move the mean of c, because nothing brings it back and the mean of x would go on moving by it in every
 round. So c is in float64, and what is added to it is a sum of differences, which cancel over the nodes. (As the paper
-writes it, in float32, the distance of the mean from the optimum grew with the square root of the rounds.)
+writes it, in float32, the distance of the mean from the optimum grew with the rounds.)
 """
 
 from dataclasses import dataclass

@@ -141,9 +141,7 @@ class CelebA:
     model: Architecture = CelebaCnn()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
-    pixels: Literal["centred", "bytes"] = (
-        "centred"  # from -1 to 1; or from 0 to 255, as the JWINS authors' code has them
-    )
+    pixels: Literal["centred", "bytes"] = "centred"  # from -1 to 1; or 0 to 255, as in the JWINS authors' code
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = Source("CelebA", _url("celeba"), _json_layouts("celeba"))
