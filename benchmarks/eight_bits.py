@@ -39,7 +39,7 @@ from gossamer.training.optimizer import Cosine, Optimizer
 
 @dataclass(frozen=True)
 class TwoConvolutions(Architecture):
-    """Two 5x5 convolutions of 8 and 16 channels, each with its normalization and halved sides, and a linear layer."""
+    """Two 5x5 convolutions of 8 and 16 channels, each normalized, in groups of two, and halved; and a linear layer."""
 
     norm: Norm
 
@@ -47,7 +47,7 @@ class TwoConvolutions(Architecture):
         channels, height, width = inputs
         layers: list[nn.Module] = []
         for out in (8, 16):
-            layers += convolution(channels, out, 5, normalization(self.norm, out), activation(self.norm))
+            layers += convolution(channels, out, 5, normalization(self.norm, out, out // 2), activation(self.norm))
             channels = out
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * (height // 4) * (width // 4), outputs))
 

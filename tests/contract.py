@@ -36,7 +36,7 @@ from gossamer.algorithms import (
     SkewScout,
     SparsePush,
 )
-from gossamer.compressors import BFloat16, Qsgd, Quantize, RandomK, TopK
+from gossamer.compressors import BFloat16, Qsgd, Quantize, RandomK, Scaled, TopK
 from gossamer.core import Algorithm, Message, row_of
 from gossamer.core.inbox import Arrival, BlockInbox
 from gossamer.data import Quadratic
@@ -101,6 +101,9 @@ CASES = {
     "sparse-push-wavelet-qsgd": Case(SparsePush(Qsgd(4), 0.1, Wavelet()), "mass", DIRECTED, steady=False),
     "sparse-push-from-start": Case(RelativeToInit(SparsePush(SOME, 0.2)), "mass", DIRECTED, steady=False),
     "scsp": Case(Scsp(SOME, 0.2, full_rounds=4), "mass", DIRECTED, steady=False),
+    "scsp-scaled-qsgd": Case(
+        Scsp(Scaled(Qsgd(2, count_sign=False)), 0.1, full_rounds=2), "mass", DIRECTED, steady=False
+    ),
     "quant-sgp": Case(QuantSgp(SOME, 0.4), "mass", DIRECTED, steady=False),
     "jwins-push": Case(JwinsPush(), "mass", DIRECTED),
     "momentum-of-jwins": Case(Jwins(), "hull", {"optimizer": Optimizer(0.02, 0.9, nesterov=True, weight_decay=0.01)}),

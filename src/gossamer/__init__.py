@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
         SparsePush, Wrapper,
     )
     from gossamer.compressors import (
-        BFloat16, Chain, Compressor, DeadZone, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Sign, Threshold,
-        TopK,
+        BFloat16, Chain, Compressor, DeadZone, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Scaled, Sign,
+        Threshold, TopK,
     )
     from gossamer.transforms import Fourier, Identity, Transform, Wavelet
     from gossamer.graphs.topologies import (
@@ -82,7 +82,8 @@ _NAMES = {  # by the module that has them
         "QuantizedJwins QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout SparsePush Wrapper"
     ),
     "compressors": (
-        "BFloat16 Chain Compressor DeadZone LayerwiseTopK NoCompression Qsgd Quantize RandomK Sign Threshold TopK"
+        "BFloat16 Chain Compressor DeadZone LayerwiseTopK NoCompression Qsgd Quantize RandomK Scaled Sign Threshold "
+        "TopK"
     ),
     "transforms": "Fourier Identity Transform Wavelet",
     "graphs.topologies": (
@@ -124,13 +125,13 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "Momentum", "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition",
     "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
     "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn",
-    "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Schedule",
-    "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush",
-    "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task", "Threshold",
-    "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire", "Wrapper",
-    "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average", "partitions",
-    "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8", "topologies",
-    "transforms", "where", "write_report",
+    "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled",
+    "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
+    "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
+    "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
+    "Wrapper", "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average",
+    "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8",
+    "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import gossamer
 from contract import QUADRATIC, simulated
 from gossamer.algorithms import ALGORITHMS, Choco, LocalOnly, rates
 from gossamer.algorithms.jwins import PAPER_CUTOFF, cutoff_for_budget
-from gossamer.compressors import Quantize, TopK
+from gossamer.compressors import BFloat16, Chain, Compressor, NoCompression, Qsgd, Quantize, RandomK, Scaled, Sign, TopK
 from gossamer.core.rng import Streams
 from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Evaluation
@@ -59,11 +59,19 @@ def test_a_budget_that_is_too_small_for_anything_is_refused_with_one_that_is_not
     cutoff_for_budget(0.0053, 5000)
 
 
-def test_the_table_of_rates_is_for_top_k_only() -> None:
+def test_the_table_of_rates_is_by_the_kept_fraction_in_however_many_bits() -> None:
     mixing = Ring().at(8, 0, 0)
-    assert rates.resolve("table", TopK(0.01), mixing, (1000,), 8) == pytest.approx(0.005)
-    coarse = Quantize(2)
-    assert rates.resolve("table", coarse, mixing, (1000,), 8) == rates.resolve("auto", coarse, mixing, (1000,), 8) < 0.2
+    for compressor in (TopK(0.01), Chain(TopK(0.01), Quantize(8)), Chain(TopK(0.01), Sign()), RandomK(0.01)):
+        assert rates.resolve("table", compressor, mixing, (1000,), 8) == pytest.approx(0.005)
+    assert rates.resolve("table", NoCompression(), mixing, (1000,), 8) == 1
+
+
+@pytest.mark.parametrize("coarse", [Quantize(2), Quantize(8), Qsgd(), Scaled(Qsgd(1)), Sign(), BFloat16()])
+def test_the_table_has_no_rate_for_all_entries_in_fewer_bits(coarse: Compressor) -> None:
+    mixing = Ring().at(8, 0, 0)
+    with pytest.raises(ValueError, match=r'by the fraction of entries that is sent, and .* take "auto" or a number'):
+        rates.resolve("table", coarse, mixing, (1000,), 8)
+    assert 0 < rates.resolve("auto", coarse, mixing, (1000,), 8) < 1
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])

@@ -23,6 +23,7 @@ from gossamer.compressors import (
     Qsgd,
     Quantize,
     RandomK,
+    Scaled,
     Sign,
     Threshold,
     TopK,
@@ -53,6 +54,9 @@ coarse = {
     "qsgd-of-1-bit": Qsgd(bits=1, bucket=64),
     "qsgd-of-2-bits-max": Qsgd(bits=2, bucket=0, norm="max"),
     "qsgd-of-8-bits": Qsgd(bits=8, bucket=1),
+    "qsgd-of-2-bits-and-a-sign": Qsgd(bits=2, count_sign=False),
+    "scaled": Scaled(Qsgd(bits=1, bucket=0)),
+    "scaled-stochastic": Scaled(Quantize(bits=2, bucket=100, stochastic=True)),
     "sign": Sign(),
     "sign-of-buckets": Sign(bucket=7),
 }
@@ -210,7 +214,7 @@ def test_the_error_is_within_what_is_promised(compressor: Compressor, width: int
 def by_chance(compressor: Compressor) -> bool:
     if isinstance(compressor, Chain):
         return by_chance(compressor.first) or by_chance(compressor.then)
-    return isinstance(compressor, RandomK) or compressor.kind == "unbiased"
+    return isinstance(compressor, (RandomK, Scaled)) or compressor.kind == "unbiased"
 
 
 @settings(deadline=None)
@@ -382,6 +386,23 @@ def test_one_bit_of_qsgd_is_a_sign_or_zero_and_travels_in_less_than_two() -> Non
     assert sizes.values < 10_000 * 1 / 8
 
 
+def test_bits_without_the_sign_are_levels_up_to_a_power_of_two_less_one() -> None:
+    for bits, top in ((1, 1), (2, 3), (4, 15)):
+        part = compress(Qsgd(bits, bucket=1, count_sign=False), normal(1, 1000))
+        assert part.quantized is not None
+        assert part.quantized.levels.abs().max() == top
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_scaled_qsgd_is_no_further_off_than_nothing_where_plain_qsgd_is(bits: int) -> None:
+    plain, x = Qsgd(bits, bucket=0, count_sign=False), normal(20, 10_000)
+    assert losses(plain, x).mean() > 1
+    assert losses(Scaled(plain), x).max() < 1
+    with pytest.raises(ValueError, match="errors would add up"):
+        check_contraction(plain, (10_000,))
+    check_contraction(Scaled(plain), (10_000,))
+
+
 def test_the_chance_of_a_chain_is_that_of_the_rank_of_an_entry_not_of_the_block() -> None:
     """A row that keeps few entries rounds them alike, alone and beside one that keeps many."""
     chain = Chain(Threshold(1.0), Qsgd(bits=3, bucket=8))
@@ -427,6 +448,9 @@ def test_every_name_stands_for_a_compression() -> None:
         (lambda: Quantize(bits=9), "bits must be from 2 to 8, 9 was given"),
         (lambda: Quantize(bucket=-1), "bucket must be at least 0, -1 was given"),
         (lambda: Qsgd(bits=0), "bits must be from 1 to 8, 0 was given"),
+        (lambda: Qsgd(bits=8, count_sign=False), "bits must be from 1 to 7, 8 was given"),
+        (lambda: Scaled(Sign()), "inner must be unbiased, such as qsgd"),
+        (lambda: Scaled(Scaled(Qsgd())), "inner must be unbiased, such as qsgd"),
         (lambda: Qsgd(bucket=-2), "bucket must be at least 0, -2 was given"),
         (lambda: Qsgd(norm="l1"), 'norm must be "l2" or "max", \'l1\' was given'),
         (lambda: Sign(bucket=-1), "bucket must be at least 0, -1 was given"),
@@ -435,7 +459,7 @@ def test_every_name_stands_for_a_compression() -> None:
         (lambda: TopK("0.1"), "fraction must be a number, '0.1' was given"),
         (lambda: Sign(bucket=1.5), "bucket must be a whole number, 1.5 was given"),
         (lambda: Chain("top-k", Sign()), "first must be an instance of Compressor, 'top-k' was given"),
-        (lambda: Chain(TopK(0.1), TopK(0.1)), "then must coarsen: bfloat16, quantize, qsgd or sign; TopK"),
+        (lambda: Chain(TopK(0.1), TopK(0.1)), "then must coarsen: bfloat16, quantize, qsgd, scaled or sign; TopK"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(make: Callable[[], object], message: str) -> None:
@@ -469,7 +493,7 @@ def test_a_compressor_of_ones_own_is_told_what_it_lacks() -> None:
         check_contraction(Unknown(), (9,))
     with pytest.raises(ValueError, match=r"Doubles was measured to be off by 4.0 times .* smaller buckets$"):
         check_contraction(Doubles(), (9,))
-    with pytest.raises(ValueError, match=r'smaller buckets, or norm = "max"$'):
+    with pytest.raises(ValueError, match=r'smaller buckets, norm = "max", or scaled around it$'):
         check_contraction(Qsgd(bits=1, bucket=0), (1000,))
     short = Quantized(torch.ones(1, 2, dtype=torch.int8), torch.ones(1, 1), 0)
     with pytest.raises(ValueError, match=r"Quantized.levels must be int16, int8 was given"):

@@ -512,6 +512,14 @@ def test_a_task_in_eight_bits_has_the_same_parameters_and_other_gradients(root: 
     assert 0 < (a - b).norm() < 0.5 * a.norm()
 
 
+def test_pixels_of_celeba_are_from_minus_one_to_one_or_bytes(root: Path) -> None:
+    official.celeba(root)
+    tasks = [CelebA(pixels=pixels).load() for pixels in ("centred", "bytes")]
+    centred, given = (task.prepare(task.test[0][:2]) for task in tasks)
+    torch.testing.assert_close(centred, given / 127.5 - 1)
+    torch.testing.assert_close(given, tasks[1].test[0][:2].float())
+
+
 def test_the_recipes_on_data_sets_have_the_papers_sizes(root: Path) -> None:
     names = ("cifar10", "movielens", "shakespeare", "femnist", "celeba")
     for recipe in (RECIPES[f"jwins-{name}"]() for name in names):

@@ -21,8 +21,8 @@ from gossamer.training.block import NodeError
 
 BAD = Faults(drop=0.2, down=((2, 2, 3), (5, 4, 6)), late=((1, 2), (3, 1)))
 # SCSP changes its averaging rate near the end and refuses messages that are late.
-TOLERANT = [case for case in CASES if "reliable" not in CASES[case].algorithm.requires and case != "scsp"]
-WITH_MASS = [case for case in TOLERANT if CASES[case].conserves == "mass" and case != "scsp"]
+TOLERANT = [case for case in CASES if "reliable" not in CASES[case].algorithm.requires and "scsp" not in case]
+WITH_MASS = [case for case in TOLERANT if CASES[case].conserves == "mass"]
 
 
 @pytest.mark.parametrize("case", TOLERANT)

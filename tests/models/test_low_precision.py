@@ -81,7 +81,7 @@ CASES = {
     "linear on words": (nn.Linear(6, 4, bias=False), images(3, 5, 6)),
     "evonorm-s0": (EvoNormS0(4), images(3, 4, 3, 3)),
     "range-evonorm": (RangeEvoNorm(4), images(3, 4, 3, 3)),
-    "range-evonorm of one group": (RangeEvoNorm(4, 4), 3 * images(3, 4, 2, 3)),
+    "range-evonorm of one group": (RangeEvoNorm(4, 1), 3 * images(3, 4, 2, 3)),
     "range-batch": (RangeBatchNorm(3), images(4, 3, 3, 2)),
     "group": (nn.GroupNorm(2, 4), images(3, 4, 3, 2)),
     "group without gains": (nn.GroupNorm(2, 4, affine=False), images(3, 4, 3, 2)),
@@ -123,7 +123,7 @@ def test_a_layers_output_and_gradients_are_those_of_a_slow_reference(name: str) 
 
 
 def test_equal_extremes_share_the_ranges_gradient() -> None:
-    eight = to_int8(RangeEvoNorm(2))
+    eight = to_int8(RangeEvoNorm(2, 1))
     x = torch.tensor([[[[2.0, 2.0]], [[-1.0, 0.5]]]], requires_grad=True)
     eight(x)[0, 1, 0, 1].backward()  # only the fourth pixel has a gradient of its own
     assert x.grad[0, 0, 0, 0] == x.grad[0, 0, 0, 1] == -x.grad[0, 1, 0, 0] / 2 != 0

@@ -57,7 +57,9 @@ SIZES = [
     (FemnistCnn(hidden=512), (1, 28, 28), 62, 1_690_046),
     (CelebaCnn(), (3, 84, 84), 2, 30_242),
     (StackedLstm(), (80, 80), 80, 819_920),
+    (StackedLstm(every_step=True), (92, 80), 92, 2_683_708),  # as in the JWINS authors' code
     (MatrixFactorization(), (100, 50), 1, 150 * 21),
+    (MatrixFactorization(biases=False), (610, 9724), 1, 206_680),  # likewise
     (ResNet20(), CIFAR, 10, 273_258),  # as in Aketi et al. 2022, with EvoNorm
     (ResNet20("batch"), CIFAR, 10, 273_258 - 784),  # no slopes for the 784 normalized channels
     (ResNet54(), CIFAR, 10, 760_458),
@@ -88,7 +90,9 @@ SMALL = {
     "logistic-regression": (LogisticRegression(), (6,), 3),
     "mlp": (Mlp((5, 4)), (2, 3), 3),
     "stacked-lstm": (StackedLstm(embedding=4, hidden=8), (9, 6), 9),
+    "stacked-lstm every-step": (StackedLstm(embedding=4, hidden=8, every_step=True), (9, 6), 9),
     "matrix-factorization": (MatrixFactorization(3), (7, 5), 1),
+    "matrix-factorization unbiased": (MatrixFactorization(3, biases=False, start=0.05), (7, 5), 1),
     "transformer": (Transformer(8, 2, 2), (9, 6), 4),
 }
 for norm in NORMS:
@@ -108,7 +112,7 @@ def samples(inputs: tuple[int, ...], name: str, count: int = 3) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     if name.split()[0] in ("stacked-lstm", "transformer"):
         return torch.randint(0, inputs[0], (count, inputs[1]), generator=generator)
-    if name == "matrix-factorization":
+    if name.startswith("matrix-factorization"):
         return torch.randint(0, min(inputs), (count, 2), generator=generator)
     return torch.randn(count, *inputs, generator=generator)
 
@@ -126,7 +130,7 @@ def test_a_samples_answer_does_not_depend_on_the_others(name: str) -> None:
     x = x.double() if x.is_floating_point() else x
     together = module(x)
     outputs = SMALL[name][2]
-    assert together.shape == ((3,) if name == "matrix-factorization" else (3, outputs))
+    assert together.shape == ((3,) if name.startswith("matrix-factorization") else (3, outputs))
     alone = torch.cat([module(sample[None]) for sample in x])
     torch.testing.assert_close(together, alone)  # up to the order of sums, which float64 hides
 
@@ -168,19 +172,25 @@ WRONG = [
     (lambda: CelebaCnn().build((3, 8, 8), 2), "at least 16 x 16"),
     (lambda: StackedLstm(layers=0), "layers must be at least 1"),
     (lambda: StackedLstm().build(CIFAR, 10), r"\(number of symbols, length\)"),
+    (lambda: MatrixFactorization(start=-1.0), "start must be at least 0"),
     (lambda: MatrixFactorization(0), "factors must be at least 1"),
     (lambda: MatrixFactorization().build((5,), 1), r"\(users, items\)"),
     (lambda: MatrixFactorization().build((5, 5), 3), "outputs must be 1"),
     (lambda: Mlp((8, 0)), "hidden must be numbers of units"),
     (lambda: Mlp().build((), 1), "shape of a sample"),
-    (lambda: ResNet20(width=3), "width must be at least 1, and even"),
+    (lambda: ResNet20(width=3), "groups must be at least 1 and divide the 3 channels, 2 was given"),
+    (lambda: ResNet20(width=0), "width must be at least 1"),
+    (lambda: ResNet54("none", zero_init_residual=True), "zero_init_residual is about the gains of a norm"),
+    (lambda: Vgg11("group", groups=-2), "groups must be at least 1 and divide the 64 channels"),
+    (lambda: GnLeNet(groups=5), "groups must be at least 1 and divide the 32 channels, 5 was given"),
     (lambda: ResNet18(stem="5x5"), 'stem must be "3x3" or "7x7"'),
     (lambda: ResNet18(stem="7x7").build((3, 16, 16), 10), "at least 32 x 32"),
     (lambda: Vgg11().build((3, 16, 16), 10), "at least 32 x 32"),
     (lambda: Transformer(width=10, heads=4), "multiple of the 4 heads"),
     (lambda: Transformer(dropout=1.0), "dropout must be"),
-    (lambda: RangeEvoNorm(5), "group_size must divide the 5 channels"),
-    (lambda: normalization("group", 5), "5 channels do not make groups of 2"),
+    (lambda: RangeEvoNorm(5), "divide the 5 channels, 2 was given"),
+    (lambda: normalization("group", 5), "divide the 5 channels, 2 was given"),
+    (lambda: ResNet20(groups=0).build(CIFAR, 10), "began with groups of two channels"),
     (lambda: DistilBert("nowhere").build((9, 9), 2), "'nowhere' has no config.json"),
 ]
 
@@ -204,7 +214,7 @@ def test_padding_changes_nothing_in_a_transformer_and_an_empty_text_is_no_error(
 
 def by_hand(layer: nn.Module, x: Tensor) -> Tensor:
     n, c = x.shape[:2]
-    size = layer.group_size
+    size = c // layer.groups
     out = torch.empty_like(x)
     for i in range(n):
         for start in range(0, c, size):
@@ -227,13 +237,36 @@ def filled(layer: nn.Module) -> nn.Module:
     return layer.double()
 
 
-@pytest.mark.parametrize("layer", [EvoNormS0(6), EvoNormS0(6, 3), RangeEvoNorm(6), RangeEvoNorm(6, 6)], ids=repr)
+@pytest.mark.parametrize("layer", [EvoNormS0(6), EvoNormS0(6, 3), RangeEvoNorm(6), RangeEvoNorm(6, 1)], ids=repr)
 def test_evonorms_are_their_formulas(layer: nn.Module) -> None:
     filled(layer)
     x = 3 * torch.randn(4, 6, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(layer(x), by_hand(layer, x))
     x.requires_grad_()
     assert torch.autograd.gradcheck(layer, (x,))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_what_leaves_range_evonorm_is_as_large_as_what_leaves_evonorm_at_the_start(groups: int) -> None:
+    x = torch.randn(4, 32, 16, 16, generator=torch.Generator().manual_seed(0))
+    ratio = RangeEvoNorm(32, groups)(x).std() / EvoNormS0(32, groups)(x).std()
+    assert 0.7 < ratio < 1.4
+
+
+def test_residual_networks_with_evonorm_have_no_other_activation() -> None:
+    for norm in NORMS:
+        with torch.device("meta"):
+            kinds = {type(layer) for layer in ResNet20(norm).build(CIFAR, 10).modules()}
+        assert (nn.ReLU in kinds) == ("evonorm" not in norm)
+
+
+@pytest.mark.parametrize("norm", [norm for norm in NORMS if norm != "none"])
+def test_blocks_that_start_at_zero_give_what_their_shortcuts_give(norm: Norm) -> None:
+    torch.manual_seed(0)
+    network = ResNet20(norm, width=4, zero_init_residual=True).build((1, 8, 8), 4)
+    block, x = network[3], torch.randn(2, 4, 8, 8)
+    torch.testing.assert_close(block(x), block.activation(x))
+    assert all(p.abs().sum() > 0 for name, p in network.named_parameters() if "norm1.weight" in name)
 
 
 def test_range_batch_norm_is_its_formula_and_runs_on_its_statistics() -> None:
@@ -275,7 +308,9 @@ def test_a_task_can_have_a_model_that_a_file_names() -> None:
     document = {"model": {"name": "resnet20", "norm": "range-evonorm"}}
     read = toml._read_table(Holder, document, "task", "'holder'")
     assert read == Holder(ResNet20("range-evonorm"))
-    assert toml._write(Holder, read) == {"model": {"name": "resnet20", "norm": "range-evonorm", "width": 16}}
+    assert toml._write(Holder, read) == {
+        "model": {"name": "resnet20", "norm": "range-evonorm", "width": 16, "groups": 2, "zero_init_residual": False}
+    }
     assert toml._read_table(Holder, {"model": {"name": "mlp", "hidden": [3, 4]}}, "task", "") == Holder(Mlp((3, 4)))
     with pytest.raises(ExperimentError, match=r"task\.model\.name: there is no 'resnet21' \(did you mean resnet20"):
         toml._read_table(Holder, {"model": "resnet21"}, "task", "")

@@ -42,3 +42,21 @@ def test_the_experiment_may_be_given_again(old: Path) -> None:
     assert experiment.exchanges == 1
     assert isinstance(experiment.algorithm, gs.RelativeToInit)
     assert gs.resume(old, experiment).result["rounds"] == 6
+
+
+@pytest.mark.parametrize(("model", "norm", "groups"), [("resnet20", "evonorm-s0", 0), ("gn-lenet", "group", 2)])
+def test_no_other_network_is_built_from_the_weights_of_a_run_with_groups_of_two_channels(
+    old: Path, model: str, norm: str, groups: int
+) -> None:
+    file = old / "experiment.toml"
+    before, rest = file.read_text().split("[task]")
+    task = f'[task]\nname = "cifar10"\n\n[task.model]\nname = "{model}"\nnorm = "{norm}"\n\n'
+    file.write_text(before + task + rest[rest.index("[partition]") :])
+    run = gs.open_run(old)
+    assert len(run.metrics) == 4
+    assert run.experiment is not None
+    found = run.experiment.task.model  # type: ignore[attr-defined]
+    assert found.groups == groups
+    if not groups:
+        with pytest.raises(ValueError, match="began with groups of two channels"):
+            found.build((3, 32, 32), 10)

@@ -161,7 +161,7 @@ def test_the_command_tells_the_papers_figures_as_json() -> None:
     assert sum(layer["energy_mj_int8"] for layer in told["layers"]) == pytest.approx(told["energy_mj_int8"])
     assert list(told["message_bytes"]) == ["dpsgd"]
     assert told["measured_memory_mb_float"] > 3 * told["measured_memory_mb_int8"]
-    assert 0.5 < told["measured_memory_mb_float"] / told["memory_mb_float"] < 2
+    assert 0.5 < told["measured_memory_mb_float"] / told["memory_mb_float"] < 2.2
     assert 0.5 < told["measured_memory_mb_int8"] / told["memory_mb_int8"] < 2
 
 

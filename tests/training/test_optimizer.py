@@ -34,6 +34,7 @@ def test_plain_sgd_needs_no_wrapper() -> None:
     [
         (Constant(), [1, 1, 1, 1]),
         (Steps(at=(1, 3), by=0.5), [1, 0.5, 0.5, 0.25]),
+        (Steps(at=(3,), by=0.5, warmup=2), [0.1, 0.1, 1, 0.5]),
         (Cosine(), [(1 + cos(pi * t / 4)) / 2 for t in range(4)]),
         (Cosine(final=0.2, warmup=2), [0.5, 1, 1, 0.6]),
     ],

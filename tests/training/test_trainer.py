@@ -31,7 +31,7 @@ def task_of(model: nn.Module, inputs: tuple[int, ...] = (6,), **changes: object)
     return Supervised(**({"model": model, "train": (x, y), "test": (x[:20], y[:20])} | changes))
 
 
-def ratings(num: int = 300, users: int = 9, items: int = 14) -> Supervised:
+def ratings(num: int = 300, users: int = 9, items: int = 14, biases: bool = True) -> Supervised:
     generator = torch.Generator().manual_seed(1)
     pairs = torch.stack([torch.randint(n, (num,), generator=generator) for n in (users, items)], -1)
     given = 1 + 4 * torch.rand(num, generator=generator)
@@ -41,7 +41,7 @@ def ratings(num: int = 300, users: int = 9, items: int = 14) -> Supervised:
 
     data = {"train": (pairs, given), "test": (pairs[:20], given[:20]), "score": score, "metric": "error"}
     torch.manual_seed(3)
-    return Supervised(MatrixFactorization(4).build((users, items), 1), loss=nn.functional.mse_loss, **data)
+    return Supervised(MatrixFactorization(4, biases).build((users, items), 1), loss=nn.functional.mse_loss, **data)
 
 
 def smoothed(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -62,6 +62,7 @@ TASKS = {
     "logistic regression": (task_of(nn.Linear(6, 3)), "batched"),
     "a normed net": (task_of(NORMED), "vmap"),
     "matrix factorization": (ratings(), "batched"),
+    "matrix factorization without biases": (ratings(biases=False), "batched"),
 }
 
 

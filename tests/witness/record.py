@@ -49,7 +49,7 @@ def experiments() -> Iterator[tuple[str, Experiment]]:
         yield f"{case}, encoded", of(case, wire=Wire(mode="encode"))
         requires = CASES[case].algorithm.requires
         if "reliable" not in requires:
-            faults = replace(FAULTS, late=()) if case == "scsp" else FAULTS
+            faults = replace(FAULTS, late=()) if case.startswith("scsp") else FAULTS
             yield f"{case}, with faults", of(case, faults=faults, wire=Wire(mode="encode"))
     digits = replace(RECIPES["jwins-digits"](), rounds=4)
     for strategy in ("rows", "batched", "vmap"):

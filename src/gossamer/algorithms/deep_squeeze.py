@@ -7,7 +7,7 @@ Tang et al., "DeepSqueeze: decentralization meets error-compensated compression"
 
 x_i being the model after the local steps. T, a transform, is the identity in the paper. Rounds that settle share
 everything and average plainly, if the compressor only chooses entries: the second phase of SCSP. With `full_rounds`
-there are so many of them at least.
+there are so many of them at least; then whatever is sent in fewer bits before is sent whole in a part of its own.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gossamer.algorithms import rates
 from gossamer.compressors import Compressor, TopK
-from gossamer.core import Algorithm, Inbox, Message, PartSpec, Round
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round
 from gossamer.core.settings import check_types
 from gossamer.transforms import Identity, Transform
 
@@ -45,8 +45,10 @@ class DeepSqueeze(Algorithm):
         rates.check(self.rate)
         if self.full_rounds < 0:
             raise ValueError(f"full_rounds must be at least 0, {self.full_rounds} was given")
-        if self.full_rounds and not (self.compressor.spec.sparse and self.compressor.spec.values == "float32"):
-            raise ValueError("full_rounds needs a compressor that chooses entries and leaves them as they are: top-k")
+        if self.full_rounds and self.compressor.spec.seeded:
+            raise ValueError(
+                "full_rounds cannot have random-k, which sends in every round; take another, such as top-k"
+            )
 
     @property
     def final_rounds(self) -> int:
@@ -54,7 +56,14 @@ class DeepSqueeze(Algorithm):
 
     @property
     def parts(self) -> dict[str, PartSpec]:
-        return {"v": self.compressor.spec}
+        spec = self.compressor.spec
+        return {"v": replace(spec, sparse=True), "whole": PartSpec(sparse=True)} if self._has_whole else {"v": spec}
+
+    @property
+    def _has_whole(self) -> bool:
+        """Is there a part for whole models, since the compressor's cannot hold them?"""
+        spec = self.compressor.spec
+        return self.full_rounds > 0 and not (spec.sparse and spec.values == "float32")
 
     def prepare(self, mixing: Any, layer_sizes: tuple[int, ...]) -> "DeepSqueeze":
         self.transform.check(sum(layer_sizes))
@@ -66,16 +75,33 @@ class DeepSqueeze(Algorithm):
 
     def send(self, state: State, round: Round) -> tuple[Message, State]:
         x = self.transform.forward(state.x)
-        if self.compressor.is_exact(round):
-            return {"v": self.compressor(x, round)}, state
-        v = x + state.error
+        full = self._is_full(round)
+        v = x if full else x + state.error
         compressed = self.compressor(v, round)
-        return {"v": compressed}, state._replace(error=v - compressed.values)
+        if not full:
+            state = state._replace(error=v - compressed.values)
+        if not self._has_whole:
+            return {"v": compressed}, state
+        return {"v": _marked(compressed, not full), "whole": _marked(Part(x), full)}, state
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
-        step = self.transform.inverse(inbox.sum("v") - inbox.own("v"))
+        sent = "whole" if self._has_whole and round.settling else "v"
+        step = self.transform.inverse(inbox.sum(sent) - inbox.own(sent))
         return state._replace(x=state.x + self.averaging_rate(round) * step)
 
     def averaging_rate(self, round: Round) -> float:
         assert not isinstance(self.rate, str), "the rate is set by prepare"
-        return 1.0 if self.compressor.is_exact(round) else self.rate
+        return 1.0 if self._is_full(round) else self.rate
+
+    def _is_full(self, round: Round) -> bool:
+        """Are models shared as they are?"""
+        return self.compressor.is_exact(round) or (self._has_whole and round.settling)
+
+
+def _marked(part: Part, sent: bool) -> Part:
+    """A part that marks what is sent: what it holds, or nothing."""
+    if sent:
+        return part if part.sent is not None else part._replace(sent=torch.ones_like(part.values, dtype=torch.bool))
+    zeros, integers = torch.zeros_like(part.values), part.quantized
+    nothing = integers and Quantized(zeros.to(torch.int16), torch.zeros_like(integers.scales), integers.bucket)
+    return Part(zeros, zeros.bool(), nothing)

@@ -15,7 +15,8 @@ from gossamer.core.rng import Streams, philox
 
 Rate = float | Literal["table", "auto"]
 
-# Sparse-Push, section 5: eta by the fraction that top-K keeps.
+# Sparse-Push, section 5: eta by the fraction that top-K keeps. In however many bits these travel: what few bits lose is
+# little beside what is not sent.
 _TABLE = ((0.001, 0.001), (0.01, 0.005), (0.1, 0.01), (0.5, 0.08), (1.0, 1.0))
 
 
@@ -29,8 +30,14 @@ def resolve(rate: Rate, compressor: Compressor, mixing: Any, layer_sizes: tuple[
     if not isinstance(rate, str):
         return float(rate)
     fraction, energy, _ = kept(compressor, layer_sizes)
-    by_fraction = rate == "table" and compressor.spec.values == "float32"  # the table is for top-K, in float32
-    return from_table(fraction) if by_fraction else automatic(energy, mixing, caution)
+    if rate == "auto":
+        return automatic(energy, mixing, caution)
+    if compressor.spec.values != "float32" and not (compressor.spec.sparse or compressor.spec.seeded):
+        raise ValueError(
+            f'rate = "table" is by the fraction of entries that is sent, and {type(compressor).__name__} sends all, '
+            'in fewer bits; take "auto" or a number'
+        )
+    return from_table(fraction)
 
 
 def check_contraction(compressor: Compressor, layer_sizes: tuple[int, ...]) -> None:
@@ -40,7 +47,7 @@ def check_contraction(compressor: Compressor, layer_sizes: tuple[int, ...]) -> N
         raise ValueError(f'kind of {name} must be "contraction" or "unbiased", {compressor.kind!r} was given')
     lost = kept(compressor, layer_sizes)[2]
     if lost >= 1:
-        hint = ', or norm = "max"' if isinstance(compressor, Qsgd) else ""
+        hint = ', norm = "max", or scaled around it' if isinstance(compressor, Qsgd) else ""
         raise ValueError(
             f"compressor {name} was measured to be off by {lost:.1f} times the square norm of a vector of this size, "
             f"and errors would add up; take more bits or smaller buckets{hint}"

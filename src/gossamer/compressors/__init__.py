@@ -15,13 +15,14 @@ rounding of float32, for rows of `width` numbers, buckets of n:
      stochastic    unbiased      omega = (sqrt(1 + (n - 1) / s^2) - 1) / 2
     qsgd, max      unbiased      the same
     qsgd, l2       unbiased      omega = n / (4 s^2) if n <= 4 s^2, else sqrt(n) / s - 1
+    scaled         contraction   delta = 1 / (1 + omega), of the unbiased compressor in it
     sign           contraction   delta = 1 / n
     dead-zone      contraction   delta = about 0.8 k / width / (1 + k / 38,000), with the default offset
     chain          contraction   delta = the product of the two (the second's, if that is under 0)
 """
 
 from gossamer.compressors.base import Chain, Compressor, Kind
-from gossamer.compressors.quantizers import BFloat16, DeadZone, Qsgd, Quantize, Sign
+from gossamer.compressors.quantizers import BFloat16, DeadZone, Qsgd, Quantize, Scaled, Sign
 from gossamer.compressors.sparsifiers import (
     LayerwiseTopK,
     NoCompression,
@@ -42,6 +43,7 @@ COMPRESSORS: dict[str, type[Compressor]] = {
     "bfloat16": BFloat16,
     "quantize": Quantize,
     "qsgd": Qsgd,
+    "scaled": Scaled,
     "sign": Sign,
     "dead-zone": DeadZone,
     "chain": Chain,
@@ -59,6 +61,7 @@ __all__ = [
     "Qsgd",
     "Quantize",
     "RandomK",
+    "Scaled",
     "Sign",
     "Threshold",
     "TopK",

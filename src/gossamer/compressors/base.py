@@ -62,7 +62,7 @@ class Chain(Compressor):
     """One compressor chooses entries, another coarsens those. The two errors are at right angles."""
 
     first: Compressor  # top-k, layerwise-top-k, random-k or threshold
-    then: Compressor  # bfloat16, quantize, qsgd or sign
+    then: Compressor  # bfloat16, quantize, qsgd, scaled or sign
 
     kind = "contraction"
 
@@ -74,7 +74,7 @@ class Chain(Compressor):
             raise ValueError(f"first must choose entries, such as {known}; {self.first} was given")
         spec = self.then.spec
         if spec.sparse or spec.seeded:
-            raise ValueError(f"then must coarsen: bfloat16, quantize, qsgd or sign; {self.then} was given")
+            raise ValueError(f"then must coarsen: bfloat16, quantize, qsgd, scaled or sign; {self.then} was given")
 
     @property
     def spec(self) -> PartSpec:

@@ -178,35 +178,79 @@ class Quantize(Compressor):
 class Qsgd(Compressor):
     """Random quantization of Alistarh et al., "QSGD", 2017: |x| in units of the bucket's norm / s, rounded at random.
 
-    s = 2^(bits - 1) - 1; one bit means s = 1 too, the signs and zero, which entropy coding brings near one bit.
+    s = 2^(bits - 1) - 1, since a bit is the sign; one bit means s = 1 too, the signs and zero, which entropy coding
+    brings near one bit. CHOCO's authors, and Sparse-Push's after them, do not count the sign: s = 2^bits - 1.
     """
 
     bits: int = 4
     bucket: int = 512  # sent entries that share a norm; 0: one norm per row
     norm: Literal["l2", "max"] = "l2"  # the paper's experiments take the largest |x|: less variance, fewer zeros
+    count_sign: bool = True  # is the sign one of the bits?
 
     kind = "unbiased"
 
     def __post_init__(self) -> None:
         check_types(self)
-        _check_bits(self.bits, 1)
+        _check_bits(self.bits, 1, 8 if self.count_sign else 7)
         _check_bucket(self.bucket)
         if self.norm not in ("l2", "max"):
             raise ValueError(f'norm must be "l2" or "max", {self.norm!r} was given')
 
     @property
     def spec(self) -> PartSpec:
-        return PartSpec(values=f"int{max(2, self.bits)}", bucket=self.bucket)
+        return PartSpec(values=f"int{max(2, self._bits)}", bucket=self.bucket)
+
+    @property
+    def _bits(self) -> int:
+        """With the sign."""
+        return self.bits + (not self.count_sign)
 
     def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
-        return quantize(x, sent, self.bucket, LENGTH if self.norm == "l2" else LARGEST, _top(self.bits), round.rng)
+        return quantize(x, sent, self.bucket, LENGTH if self.norm == "l2" else LARGEST, _top(self._bits), round.rng)
 
     def omega(self, width: int) -> float:
         """For l2 within the paper's bound, min(n / s^2, sqrt(n) / s)."""
-        n, s = _longest(self.bucket, width), _top(self.bits)
+        n, s = _longest(self.bucket, width), _top(self._bits)
         if self.norm == "max":
             return _omega_of_largest(n, s)
         return n / (4 * s * s) if n <= 4 * s * s else math.sqrt(n) / s - 1
+
+
+@dataclass(frozen=True)
+class Scaled(Compressor):
+    """An unbiased compressor, divided by 1 + omega: as near to the vector as nothing, or nearer.
+
+    Koloskova et al., "Decentralized stochastic optimization and gossip algorithms with compressed communication", 2019:
+    error feedback and replicas need a contraction, which QSGD of few bits is only so.
+    """
+
+    inner: Compressor  # qsgd, or quantize with stochastic
+
+    kind = "contraction"
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.inner.kind != "unbiased":
+            raise ValueError(
+                f"inner must be unbiased, such as qsgd, or quantize with stochastic; {self.inner} was given"
+            )
+
+    @property
+    def spec(self) -> PartSpec:
+        return self.inner.spec
+
+    def choose(self, x: Tensor, round: Round) -> Tensor | None:
+        return self.inner.choose(x, round)
+
+    def coarsen(self, x: Tensor, sent: Tensor | None, round: Round) -> Part:
+        part, factor = self.inner.coarsen(x, sent, round), 1 + self.inner.omega(x.shape[-1])
+        if part.quantized is None:
+            return part._replace(values=part.values / factor)
+        scales: Rows = (part.quantized.scales / factor).numpy()
+        return _part(part.quantized.levels.numpy(), sent, _arrays(x, sent)[1], scales, part.quantized.bucket)
+
+    def delta(self, width: int) -> float:
+        return 1 / (1 + self.inner.omega(width))
 
 
 @dataclass(frozen=True)
@@ -327,9 +371,9 @@ def _omega_of_largest(n: int, s: int) -> float:
     return (math.sqrt(1 + (n - 1) / s**2) - 1) / 2
 
 
-def _check_bits(bits: int, least: int) -> None:
-    if not least <= bits <= 8:
-        raise ValueError(f"bits must be from {least} to 8, {bits} was given")
+def _check_bits(bits: int, least: int, most: int = 8) -> None:
+    if not least <= bits <= most:
+        raise ValueError(f"bits must be from {least} to {most}, {bits} was given")
 
 
 def _check_bucket(bucket: int) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -141,6 +141,7 @@ class CelebA:
     model: Architecture = CelebaCnn()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    pixels: Literal["centred", "bytes"] = "centred"  # from -1 to 1; or 0 to 255, as in the JWINS authors' code
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = Source("CelebA", _url("celeba"), _json_layouts("celeba"))
@@ -161,7 +162,8 @@ class CelebA:
         return images
 
     def load(self) -> Supervised:
-        return task_of(self, self.arrays(), prepare=NORMALIZE, augment=crop_and_flip if self.augment else None)
+        prepare = NORMALIZE if self.pixels == "centred" else Normalize(deviation=1 / 255)
+        return task_of(self, self.arrays(), prepare=prepare, augment=crop_and_flip if self.augment else None)
 
 
 def _names(user: _Photographs) -> tuple[list[str], NDArray[np.int64]]:

@@ -13,7 +13,7 @@ from gossamer.data import CelebA, Cifar10, Digits, Femnist, MovieLens, Shakespea
 from gossamer.data.partition import ByClient, LabelCuts, LabelShards, Partition, Skew
 from gossamer.experiments.experiment import Evaluation, Experiment, TaskSource
 from gossamer.graphs.topologies import DirectedRing, FourNodeRing, Matchings, RandomRegular, Topology
-from gossamer.models import FemnistCnn, ResNet20
+from gossamer.models import FemnistCnn, MatrixFactorization, ResNet20, StackedLstm
 from gossamer.training.optimizer import Optimizer, Steps
 
 # -- the demonstration's setting: the digits, non-IID, on sixteen nodes; small, and over in seconds --------------------
@@ -94,25 +94,30 @@ def _jwins(
 
 
 def jwins_cifar10() -> Experiment:
-    """JWINS on CIFAR-10 with GN-LeNet, two label shards per node."""
-    return _jwins("cifar10", Cifar10(), 0.01, local_steps=3, batch_size=8, rounds=2000, partition=LabelShards(2))
+    """JWINS on CIFAR-10 with GN-LeNet, two shards per node, cut as the authors' code cuts them."""
+    return _jwins("cifar10", Cifar10(), 0.01, local_steps=3, batch_size=8, rounds=2000, partition=LabelCuts(2))
 
 
 def lace_cifar10() -> Experiment:
     """Lace in JWINS's setting on CIFAR-10: 300 rounds, two meetings each, and 8 rounds to settle."""
-    experiment = replace(jwins_cifar10(), name="lace-cifar10", rounds=308, settle=8, fast=True)
+    experiment = replace(
+        jwins_cifar10(), name="lace-cifar10", partition=LabelShards(2), rounds=308, settle=8, fast=True
+    )
     evaluation = Evaluation(every=308, nodes=16, samples="all")
     return replace(experiment, algorithm=Lace(), topology=Matchings(), exchanges=2, evaluation=evaluation)
 
 
 def jwins_movielens() -> Experiment:
-    """JWINS on MovieLens with matrix factorization, users' ratings whole."""
-    return _jwins("movielens", MovieLens(), 0.1, local_steps=10, rounds=1000)
+    """JWINS on MovieLens with the authors' matrix factorization, users' ratings whole."""
+    model = MatrixFactorization(biases=False, start=0.05)
+    return _jwins("movielens", MovieLens(model=model), 0.1, local_steps=10, rounds=1000)
 
 
 def jwins_shakespeare() -> Experiment:
-    """JWINS on Shakespeare with LEAF's LSTM, roles whole."""
-    return _jwins("shakespeare", Shakespeare(), 0.1, local_steps=10, test_samples=1000)
+    """JWINS on Shakespeare with the authors' LSTM, roles whole."""
+    return _jwins(
+        "shakespeare", Shakespeare(model=StackedLstm(every_step=True)), 0.1, local_steps=10, test_samples=1000
+    )
 
 
 def jwins_femnist() -> Experiment:
@@ -122,7 +127,7 @@ def jwins_femnist() -> Experiment:
 
 def jwins_celeba() -> Experiment:
     """JWINS on CelebA with LEAF's CNN, celebrities whole."""
-    return _jwins("celeba", CelebA(), 0.001, local_steps=4, test_samples=1000)
+    return _jwins("celeba", CelebA(pixels="bytes"), 0.001, local_steps=4, test_samples=1000)
 
 
 def _sixteen(name: str, rounds: int, degree: int, partition: Partition, evaluation: Evaluation) -> Experiment:
@@ -190,7 +195,8 @@ def scsp_ring() -> Experiment:
 def _resnet20_ring(
     name: str, nodes: int, task: Cifar10, skew: float, topology: Topology, algorithm: Algorithm, quasi_global: bool
 ) -> Experiment:
-    """200 epochs with 32 samples per node and step; the learning rate is divided by 10 after 100 and 150 of them."""
+    """200 epochs with 32 samples per node and step; the learning rate is divided by 10 after 100 and 150 of them. The
+    first is at a tenth of it, as in the code of Aketi, Kodge and Roy."""
     rounds_per_epoch = -(-50_000 // (32 * nodes))
     return Experiment(
         name=name,
@@ -208,43 +214,45 @@ def _resnet20_ring(
             nesterov=quasi_global,
             quasi_global=quasi_global,
             weight_decay=1e-4,
-            schedule=Steps(at=(100 * rounds_per_epoch, 150 * rounds_per_epoch)),
+            schedule=Steps(at=(100 * rounds_per_epoch, 150 * rounds_per_epoch), warmup=rounds_per_epoch),
         ),
         evaluation=Evaluation(every=rounds_per_epoch, samples="all", nodes="all"),
     )
 
 
 def _sparse_push(name: str, skew: float) -> Experiment:
-    task = Cifar10(ResNet20(norm="group"), augment=True)
+    task = Cifar10(ResNet20(norm="group" if skew else "batch"), augment=True)
     return _resnet20_ring(name, 4, task, skew, FourNodeRing(graph="a"), SparsePush(TopK(0.01)), quasi_global=False)
 
 
 def sparse_push_cifar10() -> Experiment:
-    """Sparse-Push with 1 % kept: ResNet-20 on CIFAR-10, a directed ring of four nodes, IID data."""
+    """Sparse-Push with 1 % kept: ResNet-20 with batch norm on CIFAR-10, a directed ring of 4, IID data (table 2)."""
     return _sparse_push("sparse-push-cifar10", skew=0.0)
 
 
 def sparse_push_cifar10_skew() -> Experiment:
-    """Sparse-Push with 1 % kept: ResNet-20 on CIFAR-10, a directed ring of four nodes, data skew 0.8."""
+    """Sparse-Push with 1 % kept: ResNet-20 with group norm on CIFAR-10, a directed ring of 4, skew 0.8 (figure 6)."""
     return _sparse_push("sparse-push-cifar10-skew", skew=0.8)
 
 
 # -- training and messages in eight bits: ResNet-20 on CIFAR-10 over a directed ring of eight nodes --------------------
-# Aketi, Kodge and Roy, 2022; as long as Sparse-Push's, with quasi-global momentum.
+# Aketi, Kodge and Roy, 2022, table 4: quasi-global momentum, 99 % dropped, skew 0.8; 85.52 % in eight bits, 86.76 % in
+# float. Eight groups, and blocks of the eight-bit network that start as their shortcuts, are of the authors' code.
 
 
 def low_precision_cifar10() -> Experiment:
-    """Eight-bit training and messages of 10 %: ResNet-20 with Range-EvoNorm on CIFAR-10, a directed ring of eight."""
-    task = Cifar10(ResNet20(norm="range-evonorm"), precision="int8", augment=True)
-    algorithm = QuantSgp(Chain(LayerwiseTopK(0.1), Quantize(8)))
+    """Eight-bit training and messages of 1 %: ResNet-20 with Range-EvoNorm on CIFAR-10, a directed ring of eight."""
+    model = ResNet20(norm="range-evonorm", groups=8, zero_init_residual=True)
+    task = Cifar10(model, precision="int8", augment=True)
+    algorithm = QuantSgp(Chain(LayerwiseTopK(0.01), Quantize(8)))
     return _resnet20_ring("low-precision-cifar10", 8, task, 0.8, DirectedRing(), algorithm, quasi_global=True)
 
 
 def full_precision_cifar10() -> Experiment:
     """What the eight bits are compared with: the same in float32, with EvoNorm-S0."""
-    task = Cifar10(ResNet20(norm="evonorm-s0"), augment=True)
+    task = Cifar10(ResNet20(norm="evonorm-s0", groups=8), augment=True)
     return _resnet20_ring(
-        "full-precision-cifar10", 8, task, 0.8, DirectedRing(), QuantSgp(LayerwiseTopK(0.1)), quasi_global=True
+        "full-precision-cifar10", 8, task, 0.8, DirectedRing(), QuantSgp(LayerwiseTopK(0.01)), quasi_global=True
     )
 
 

@@ -14,6 +14,7 @@ import tomli_w
 
 from gossamer.experiments.experiment import Experiment, Wire
 from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, named, words
+from gossamer.models.norms import GROUPED
 
 Document = dict[str, Any]
 
@@ -24,6 +25,13 @@ ADDED = {
     "settle": 0,
     "asynchronous": False,
     "faults.slow": [],
+    "task.model.groups": 2,
+    "task.model.zero_init_residual": False,
+    "task.model.biases": True,
+    "task.model.start": 0.0,
+    "task.model.every_step": False,
+    "task.pixels": "centred",
+    "optimizer.schedule.warmup": 0,
 }  # keys that earlier versions did not have, and what they stood for
 
 
@@ -185,6 +193,17 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
     except ValueError as error:
         first = str(error).split()[0]
         raise ExperimentError(f"{dot}{error}" if first in known else f"{path}: {error}") from error
+
+
+def with_old_groups(document: Document) -> Document:
+    """The document of a run that has begun. Before there was a number of groups, norms had groups of two channels;
+    such a model gets 0 of them, so that the run can be opened and no other network is built from its weights."""
+    model = look_up(document, "task.model")
+    if not isinstance(model, dict) or "groups" in model or model.get("norm") not in GROUPED:
+        return document
+    if (model["name"], model["norm"]) == ("gn-lenet", "group"):  # had two groups
+        return document
+    return document | {"task": document["task"] | {"model": model | {"groups": 0}}}
 
 
 def refuse_retired(document: Document) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.models.architecture import Architecture, check_outputs, image_sides
-from gossamer.models.norms import GROUP_SIZE, Norm, activation, check_norm, normalization
+from gossamer.models.norms import GROUPS, Norm, activation, check_norm, normalization
 
 _CHANNELS = (32, 32, 64)
 
@@ -16,17 +16,17 @@ class GnLeNet(Architecture):
     """Three 5x5 convolutions of 32, 32 and 64 channels with GroupNorm of two groups, and a linear layer."""
 
     norm: Norm = "group"
+    groups: int = GROUPS  # of channels, for norms that have them
 
     def __post_init__(self) -> None:
-        check_norm(self.norm)
+        check_norm(self.norm, self.groups, _CHANNELS[0])
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         channels, height, width = image_sides(inputs, 8)
         check_outputs(outputs)
         layers: list[nn.Module] = [ChannelsLast()]
         for out in _CHANNELS:
-            group_size = out // 2 if self.norm == "group" else GROUP_SIZE
-            layers += convolution(channels, out, 5, normalization(self.norm, out, group_size), activation(self.norm))
+            layers += convolution(channels, out, 5, normalization(self.norm, out, self.groups), activation(self.norm))
             channels = out
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * (height // 8) * (width // 8), outputs))
 

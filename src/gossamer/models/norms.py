@@ -11,6 +11,9 @@ The range of m normal numbers grows with their standard deviation times sqrt(2 l
 the two together. As in the papers, m is the number of samples for Range-BatchNorm and that of the channels of a group
 for Range-EvoNorm, although the range is also over the pixels; the gain makes up for the difference, and that of
 Range-EvoNorm starts where it does (docs/decisions/0005-range-evonorm-gain.md).
+
+GroupNorm and both EvoNorms take a number of groups, 2 by default: g = 2 in the formula of Aketi, Kodge and Roy, whose
+c / g is the number of channels per group. Their code has 2 for GroupNorm and 8 for EvoNorm.
 """
 
 from math import log, sqrt
@@ -22,9 +25,10 @@ from torch.nn import functional
 
 Norm = Literal["none", "batch", "group", "evonorm-s0", "range-batch", "range-evonorm"]
 
-GROUP_SIZE = 2  # channels, as in the papers
+GROUPED = ("group", "evonorm-s0", "range-evonorm")
+GROUPS = 2
 EPSILON = 1e-5
-RANGE_GAIN = 6.0  # C(2) times the range of some thousand normal numbers, in standard deviations
+NORMAL_RANGE = 7.0  # between the largest and the least of some thousand normal numbers, in standard deviations
 
 
 def range_factor(count: int) -> float:
@@ -35,21 +39,20 @@ def range_factor(count: int) -> float:
 class EvoNorm(nn.Module):
     """What both EvoNorms share: a gate's slope, a gain and a shift for every channel, and groups of channels."""
 
-    def __init__(self, channels: int, group_size: int = GROUP_SIZE, epsilon: float = EPSILON):
+    def __init__(self, channels: int, groups: int = GROUPS, epsilon: float = EPSILON):
         super().__init__()
-        if group_size < 1 or channels % group_size:
-            raise ValueError(f"group_size must divide the {channels} channels, {group_size} was given")
-        self.channels, self.group_size, self.epsilon = channels, group_size, epsilon
+        _check_divides(groups, channels)
+        self.channels, self.groups, self.epsilon = channels, groups, epsilon
         self.weight = nn.Parameter(torch.ones(channels))  # gamma
         self.bias = nn.Parameter(torch.zeros(channels))  # beta
         self.v = nn.Parameter(torch.ones(channels))
 
     def extra_repr(self) -> str:
-        return f"{self.channels}, group_size={self.group_size}, epsilon={self.epsilon}"
+        return f"{self.channels}, groups={self.groups}, epsilon={self.epsilon}"
 
     def grouped(self, x: Tensor) -> Tensor:
         """(samples, groups, values): what is normalized together."""
-        return x.reshape(len(x), self.channels // self.group_size, -1)
+        return x.reshape(len(x), self.groups, -1)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.formula(x.contiguous(), self.weight, self.bias, self.v)
@@ -73,20 +76,20 @@ class EvoNormS0(EvoNorm):
 
 
 class RangeEvoNorm(EvoNorm):
-    """Range-EvoNorm: x * hardsigmoid(v x) / (C(group size) * range of the group) * gamma + beta.
+    """Range-EvoNorm: x * hardsigmoid(v x) / (C(channels per group) * range of the group) * gamma + beta.
 
     Where several values of a group are its largest, or its least, the gradient of the range is shared among them. gamma
-    starts at RANGE_GAIN: then what leaves the layer is about as large as what leaves EvoNorm-S0.
+    starts at C times NORMAL_RANGE: then what leaves the layer is about as large as what leaves EvoNorm-S0.
     """
 
-    def __init__(self, channels: int, group_size: int = GROUP_SIZE, epsilon: float = EPSILON):
-        super().__init__(channels, group_size, epsilon)
-        nn.init.constant_(self.weight, RANGE_GAIN)
+    def __init__(self, channels: int, groups: int = GROUPS, epsilon: float = EPSILON):
+        super().__init__(channels, groups, epsilon)
+        nn.init.constant_(self.weight, range_factor(channels // groups) * NORMAL_RANGE)
 
     def formula(self, x: Tensor, weight: Tensor, bias: Tensor, v: Tensor) -> Tensor:
         groups = self.grouped(x)
         spread = groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)
-        scale = range_factor(self.group_size) * spread + self.epsilon
+        scale = range_factor(self.channels // self.groups) * spread + self.epsilon
         return self.scaled(x * functional.hardsigmoid(per_channel(v, x) * x), scale, weight, bias)
 
 
@@ -139,27 +142,38 @@ def per_channel(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 2))
 
 
-def check_norm(norm: str) -> None:
+def check_norm(norm: str, groups: int, channels: int) -> None:
+    """ValueError unless there is such a norm, and as many groups of channels can be made, where it has groups.
+
+    0 groups stand for those of runs that earlier versions began; no network is built with them.
+    """
     if norm not in get_args(Norm):
         raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}, {norm!r} was given")
+    if norm in GROUPED and groups != 0:
+        _check_divides(groups, channels)
 
 
-def normalization(norm: Norm, channels: int, group_size: int = GROUP_SIZE) -> nn.Module:
+def _check_divides(groups: int, channels: int) -> None:
+    if groups < 1 or channels % groups:
+        raise ValueError(f"groups must be at least 1 and divide the {channels} channels, {groups} was given")
+
+
+def normalization(norm: Norm, channels: int, groups: int = GROUPS) -> nn.Module:
     """The layer of this name for images of so many channels."""
-    check_norm(norm)
+    check_norm(norm, groups, channels)
+    if norm in GROUPED and groups == 0:
+        raise ValueError("groups: the run began with groups of two channels, which are no longer built; start it again")
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     if norm == "range-batch":
         return RangeBatchNorm(channels)
     if norm == "group":
-        if channels % group_size:
-            raise ValueError(f"norm: {channels} channels do not make groups of {group_size}; take another width")
-        return nn.GroupNorm(channels // group_size, channels)
+        return nn.GroupNorm(groups, channels)
     if norm == "evonorm-s0":
-        return EvoNormS0(channels, group_size)
-    return RangeEvoNorm(channels, group_size) if norm == "range-evonorm" else nn.Identity()
+        return EvoNormS0(channels, groups)
+    return RangeEvoNorm(channels, groups) if norm == "range-evonorm" else nn.Identity()
 
 
 def activation(norm: Norm) -> nn.Module:
-    """What follows the normalization: ReLU, or nothing after EvoNorm, which is an activation itself."""
+    """What follows normalization, or a sum of normalized: ReLU; nothing for EvoNorm, which is an activation itself."""
     return nn.Identity() if "evonorm" in norm else nn.ReLU()

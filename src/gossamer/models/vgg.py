@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from gossamer.models.architecture import Architecture, check_at_least, check_outputs, image_sides
-from gossamer.models.norms import Norm, activation, check_norm, normalization
+from gossamer.models.norms import GROUPS, Norm, activation, check_norm, normalization
 
 _STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # channels; the sides are halved after each stage
 
@@ -16,9 +16,10 @@ class Vgg11(Architecture):
 
     norm: Norm = "none"
     hidden: int = 512
+    groups: int = GROUPS  # of channels, for norms that have them
 
     def __post_init__(self) -> None:
-        check_norm(self.norm)
+        check_norm(self.norm, self.groups, _STAGES[0][0])
         check_at_least(self, 1, "hidden")
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
@@ -28,7 +29,7 @@ class Vgg11(Architecture):
         for stage in _STAGES:
             for out in stage:
                 layers.append(nn.Conv2d(channels, out, 3, 1, 1, bias=self.norm == "none"))
-                layers += [normalization(self.norm, out), activation(self.norm)]
+                layers += [normalization(self.norm, out, self.groups), activation(self.norm)]
                 channels = out
             layers.append(nn.MaxPool2d(2))
         pixels = (height // 32) * (width // 32)

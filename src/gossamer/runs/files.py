@@ -29,7 +29,7 @@ def read_document(directory: Path) -> toml.Document:
     """The experiment that a directory is of, as its file says it."""
     if not (directory / "experiment.toml").is_file():
         raise ExperimentError(f"{directory} is not a run: it has no experiment.toml; gossamer run makes one")
-    return toml.load(directory / "experiment.toml")
+    return toml.with_old_groups(toml.load(directory / "experiment.toml"))
 
 
 def experiment_of(document: toml.Document) -> Experiment | None:

@@ -98,7 +98,7 @@ class StackedFactorization:
     """Matrix factorization with the mean squared error."""
 
     def __init__(self, module: Factorization):
-        self._sizes = module.users.num_embeddings, module.items.num_embeddings
+        self._sizes = module.users.num_embeddings, module.items.num_embeddings, module.biased
         model = torch.zeros(1, sum(parameter.numel() for parameter in module.parameters()))
         self.gradient(model, torch.zeros(1, 1, 2, dtype=torch.int64), torch.zeros(1, 1))  # compiles before forks
 

@@ -222,7 +222,7 @@ def message_bytes(name: str, module: nn.Module, nodes: int) -> float:
     Messages are those of the first rounds on a ring of so many nodes that start from the module's weights and take a
     random step. "deep-squeeze-int8" is DeepSqueeze whose model travels in eight bits.
     """
-    algorithm: Algorithm = DeepSqueeze(Quantize(8)) if name == "deep-squeeze-int8" else ALGORITHMS[name]()
+    algorithm: Algorithm = DeepSqueeze(Quantize(8), "auto") if name == "deep-squeeze-int8" else ALGORITHMS[name]()
     weights = nn.utils.parameters_to_vector(module.parameters()).detach()
     sizes = tuple(p.numel() for p in module.parameters())
     topology = DirectedRing() if "column_stochastic" in algorithm.requires else Ring()

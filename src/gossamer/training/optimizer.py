@@ -25,19 +25,23 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Steps(Schedule):
-    """Multiplied by a factor at given rounds."""
+    """Multiplied by a factor at given rounds, and by a tenth in the first ones, if there is a warm-up."""
 
     at: tuple[int, ...]  # rounds, counted from 0
     by: float = 0.1
+    warmup: int = 0  # rounds
 
     def __post_init__(self) -> None:
         if not all(milestone >= 0 for milestone in self.at):
             raise ValueError(f"at must be rounds of at least 0, {list(self.at)} was given")
         if not 0 < self.by < inf:
             raise ValueError(f"by must be a number over 0, {self.by} was given")
+        if self.warmup < 0:
+            raise ValueError(f"warmup must be at least 0, {self.warmup} was given")
 
     def factor(self, round: int, rounds: int) -> float:
-        return float(self.by ** sum(round >= milestone for milestone in self.at))
+        factor = float(self.by ** sum(round >= milestone for milestone in self.at))
+        return factor / 10 if round < self.warmup else factor
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,7 @@ class FastEvoNormS0(EvoNormS0):
     def formula(self, x: Tensor, weight: Tensor, bias: Tensor, v: Tensor) -> Tensor:
         if x.device.type != "cpu":
             return super().formula(x, weight, bias, v)
-        groups = self.channels // self.group_size
-        out = _EvoNormS0.apply(x, weight, bias, v, groups, self.epsilon)  # type: ignore[no-untyped-call]
+        out = _EvoNormS0.apply(x, weight, bias, v, self.groups, self.epsilon)  # type: ignore[no-untyped-call]
         return cast(Tensor, out)
 
 
