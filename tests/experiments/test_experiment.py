@@ -104,7 +104,7 @@ MISTAKES = {
     "topology={name='matchings', graph='ring', length=3}": "topology.length must be left out where a graph's",
     "topology={name='base-graph', degree=0}": "topology.degree must be at least 1, 0 was given",
     "topology.degree=-3": "topology.degree must be at least 1, -3 was given",
-    "nodes.x=1": "--set nodes.x=1: nodes is a value, not a section",
+    "nodes.x=1": "nodes.x: nodes is a value, not a section",
     "rounds": "--set rounds: write it as one key=value",
     "rounds=3\nseed=4": "--set rounds=3 seed=4: write it as one key=value, such as algorithm.budget=0.2",
     "faults.down=[[1,2]]": "it must be a list, each [a whole number, a whole number, a whole number]",

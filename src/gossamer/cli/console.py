@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from math import isnan, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -16,7 +16,13 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from gossamer.runs.report import size
+from gossamer.runs.report.text import duration
 from gossamer.runs.run import OnRound, Run, labels
+from gossamer.runs.tables import Texts, differing_texts, target_text, target_texts, texts
+
+if TYPE_CHECKING:
+    from gossamer.runs.comparison import Comparison
+    from gossamer.simulator.run_pool import News
 
 _SECONDS_BETWEEN_FRAMES = 0.1
 _SECONDS_BETWEEN_LINES = 5  # where there is no terminal to draw in
@@ -91,6 +97,113 @@ class Progress:
                     self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}")
 
         return on_round
+
+
+class SweepProgress:
+    """The runs of a sweep that are under way, how many are done, and the time that is left."""
+
+    def __init__(self) -> None:
+        self.total = self.done = self.failed = 0  # runs
+        self._rounds: dict[str, int] = {}  # that each run has done
+        self._all_rounds = 0
+        self._console = console()
+        self._bars = Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[news]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            disable=not self._console.is_terminal,
+            auto_refresh=False,  # no thread: runs are forked
+        )
+        self._overall = self._bars.add_task("all", total=None, news="preparing")
+        self._lines: dict[str, Any] = {}
+        self._started = self._last_shown = time.monotonic()
+
+    def __enter__(self) -> "SweepProgress":
+        self._bars.start()
+        self._bars.refresh()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bars.stop()
+
+    @property
+    def summary(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done} of {self.total} runs done{failed}"
+
+    def tell(self, news: "News") -> None:
+        """What happened to a run."""
+        name, rounds = news.run.name, news.run.experiment.rounds
+        if news.what == "waiting":
+            self.total += 1
+            self._all_rounds += rounds
+        elif news.what == "started":
+            self._lines[name] = self._bars.add_task(name, total=rounds, news="starting")
+        elif news.metrics is not None:
+            self._rounds[name] = news.metrics["round"]
+            line = f"{news.metrics['round']}/{rounds}  {size(news.metrics['bytes_sent'])}"
+            self._bars.update(self._lines[name], completed=news.metrics["round"], news=line)
+        else:
+            self._bars.remove_task(self._lines.pop(name))
+            self._rounds[name] = rounds
+            self.done += news.what == "complete"
+            self.failed += news.what == "failed"
+            if news.what == "failed":
+                self._console.print(f"{name} failed: {news.error.strip().splitlines()[-1]}", soft_wrap=True)
+        self._bars.update(
+            self._overall, total=self._all_rounds, completed=sum(self._rounds.values()), news=self.summary
+        )
+        self._show()
+
+    def _show(self) -> None:
+        terminal, now = self._console.is_terminal, time.monotonic()
+        if now - self._last_shown < (_SECONDS_BETWEEN_FRAMES if terminal else _SECONDS_BETWEEN_LINES):
+            return
+        self._last_shown = now
+        self._bars.refresh()
+        rounds = sum(self._rounds.values())
+        if not terminal and rounds:
+            left = (now - self._started) * (self._all_rounds - rounds) / rounds
+            under_way = "; ".join(f"{name} round {self._rounds.get(name, 0)}" for name in self._lines)
+            self._console.print(f"{self.summary}, about {duration(left)} left: {under_way}", soft_wrap=True)
+
+
+def comparison_tables(comparison: "Comparison") -> list[Table]:
+    """What differs, the settings side by side, and what each took to reach the target."""
+    tables = [_table(texts(comparison), _caption(comparison))]
+    if comparison.target is not None:
+        before = [_table(differing_texts(comparison), "")] if comparison.differing else []
+        caption = "at the first test at which the mean over the seeds is there; metadata: headers and indices"
+        reached = _table(target_texts(comparison), f"{caption}; times fewer: bytes than {comparison.baseline}")
+        reached.title = f"to reach {target_text(comparison)}"
+        tables = [*before, *tables, reached]
+    return tables
+
+
+def _table(shown: Texts, caption: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, caption_justify="left", title_justify="left")
+    for number, heading in enumerate(shown.headings):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for row in shown.rows:
+        table.add_row(*row)
+    table.caption = caption or None
+    return table
+
+
+def _caption(comparison: "Comparison") -> str:
+    seeds = sorted({len(setting.runs) for setting in comparison.settings})
+    told = [f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"] if seeds[-1] > 1 else []
+    if len(comparison.settings) > 1:
+        points = " in points" if "accuracy" in comparison.metric else ""
+        told.append(f"difference: of {comparison.metric}{points} to {comparison.baseline}, paired by seed")
+        if seeds[-1] > 1:
+            told[-1] += ", with its 95 % confidence interval (Student's t)"
+    return "; ".join([*told, "of full: share of full sharing's bytes"])
 
 
 def _by_label(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:

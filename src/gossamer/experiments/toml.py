@@ -71,23 +71,33 @@ def dumps(experiment: Experiment) -> str:
 
 
 def change(document: Document, setting: str) -> None:
-    """Apply a setting such as "algorithm.budget=0.2". A new name clears the settings of the old one."""
+    """Apply a setting such as "algorithm.budget=0.2", as `assign` does."""
     path, equals, text = setting.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys) or "\n" in setting:
         told = " ".join(setting.split())
         raise ExperimentError(f"--set {told}: write it as one key=value, such as algorithm.budget=0.2")
+    assign(document, path, value_of(text))
+
+
+def value_of(text: str) -> Any:
+    """A value as one writes it in TOML; a bare word is a string."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
-        value = text.strip()  # a bare word is a string
+        return text.strip()
+
+
+def assign(document: Document, path: str, value: Any) -> None:
+    """Put a value under a key such as "algorithm.budget". A new name clears the settings of the old one."""
+    keys = [key.strip() for key in path.split(".")]
     table = document
     for depth, key in enumerate(keys[:-1]):
         inner = table.setdefault(key, {})
         if isinstance(inner, str):
             inner = table[key] = {"name": inner}
         if not isinstance(inner, dict):
-            raise ExperimentError(f"--set {setting}: {'.'.join(keys[: depth + 1])} is a value, not a section")
+            raise ExperimentError(f"{path}: {'.'.join(keys[: depth + 1])} is a value, not a section")
         table = inner
     if keys[-1] == "name" and len(keys) > 1 and table.get("name") != value:
         table.clear()

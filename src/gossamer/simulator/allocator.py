@@ -19,7 +19,7 @@ _GROW_BY = 64 << 20
 
 def tune_malloc() -> bool:
     """For this process, from now on; False where there is no such setting."""
-    mallopt = _of_glibc("mallopt")
+    mallopt = of_glibc("mallopt")
     if mallopt is None:
         return False
     settings = ((_M_MMAP_THRESHOLD, _KEEP), (_M_TRIM_THRESHOLD, _KEEP), (_M_TOP_PAD, _GROW_BY))
@@ -28,12 +28,13 @@ def tune_malloc() -> bool:
 
 def trim_heap() -> None:
     """Give back all that is free now; does nothing where there is no such call."""
-    trim = _of_glibc("malloc_trim")
+    trim = of_glibc("malloc_trim")
     if trim is not None:
         trim(0)
 
 
-def _of_glibc(name: str) -> Callable[..., int] | None:
+def of_glibc(name: str) -> Callable[..., int] | None:
+    """A function of the C library of Linux."""
     if not sys.platform.startswith("linux"):
         return None
     try:

@@ -22,8 +22,9 @@ class PreparedExperiment(NamedTuple):
     evaluation_shards: Sequence[EvaluationShard]
 
     @classmethod
-    def of(cls, experiment: Experiment) -> "PreparedExperiment":
-        task = experiment.load_task()
+    def of(cls, experiment: Experiment, task: Task | None = None) -> "PreparedExperiment":
+        """With the experiment's task, if it is loaded already."""
+        task = experiment.load_task() if task is None else task
         trainer = experiment.trainer_for(task)
         experiment = experiment.prepared(task)
         return cls(experiment, task, trainer, experiment.shards(task), evaluation_shards(experiment, task))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from gossamer.core import Task
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.runs import checkpoint, files
@@ -39,12 +40,14 @@ def simulate(
     on_round: OnRound | None = None,
     scratch: str | os.PathLike[str] | None = None,
     start: Start | None = None,
+    task: Task | None = None,
 ) -> Run:
     """Carry an experiment out; with `out`, keep it in a new directory and save its state every so many rounds.
 
     With `scratch`, a directory, the nodes' models and states are kept in a file there while it runs, and not in memory.
     `start` is how several workers begin: "fork", as copies of this process, the default on Linux, or "spawn", as fresh
-    interpreters that are told the experiment as TOML. None of this changes the result.
+    interpreters that are told the experiment as TOML. `task` is what `experiment.load_task()` gave, if several runs are
+    to have the data in common. None of this changes the result.
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
     if not isinstance(experiment, Experiment):
@@ -57,7 +60,9 @@ def simulate(
         )
     experiment = experiment.with_digests()
     with (
-        Simulation(experiment, workers, _path(scratch), start) as simulation,  # refuses before a directory is made
+        Simulation(
+            experiment, workers, _path(scratch), start, task
+        ) as simulation,  # refuses before a directory is made
         nullcontext() if directory is None else _new_directory(directory, experiment),
     ):
         return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
@@ -89,6 +94,7 @@ def resume(
     on_round: OnRound | None = None,
     scratch: str | os.PathLike[str] | None = None,
     start: Start | None = None,
+    task: Task | None = None,
 ) -> Run:
     """Continue the run in a directory from its last checkpoint, to the same result as if it had never stopped.
 
@@ -106,7 +112,7 @@ def resume(
         past = _known(read_run(directory, experiment, through=found[0].round if found else 0))
         toml.refuse_retired(files.read_document(directory))
         assert past.experiment is not None
-        with Simulation(past.experiment.with_digests(), workers, _path(scratch), start) as simulation:
+        with Simulation(past.experiment.with_digests(), workers, _path(scratch), start, task) as simulation:
             if found is not None:
                 _restore(simulation, past, *found)
             for name in ("metrics.jsonl", "ledger.jsonl"):  # later rounds are run again
@@ -200,7 +206,7 @@ def _restore(simulation: Simulation, run: Run, saved: Saved, tensors: dict[str, 
 
 def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
     experiment, directory = simulation.experiment, run.directory
-    with _stop_requests() as stop_requested:
+    with stop_requests() as stop_requested:
         while simulation.round < experiment.rounds:
             metrics = simulation.step()
             run.metrics.append(metrics)
@@ -225,7 +231,7 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
+def stop_requests() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C or SIGTERM came; a second one acts at once. Elsewhere than in the main thread: never."""
     requested = False
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.core import Task
 from gossamer.core.state import tensors_of
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.delivery import Links
@@ -41,8 +42,12 @@ class Simulation:
         workers: int | None = None,
         scratch: Path | None = None,
         start: Start | None = None,
+        task: Task | None = None,
     ):
-        """In so many processes; models and states in memory, or in files of a scratch directory."""
+        """In so many processes; models and states in memory, or in files of a scratch directory.
+
+        `task` is the experiment's, if it is loaded already: simulations can have one in common.
+        """
         if start not in (None, "fork", "spawn") or (start == "fork" and not hasattr(os, "fork")):
             raise ExperimentError(f'start must be "fork", where there is such a thing, or "spawn", {start!r} was given')
         self._workers: WorkerPool | InProcessPool | None = None  # start with the first round, after a resume
@@ -50,13 +55,15 @@ class Simulation:
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread per worker is faster than two in one, and gives the same bits everywhere
         try:
-            self._prepare(experiment, workers, scratch, start or default_start())
+            self._prepare(experiment, task, workers, scratch, start or default_start())
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None, start: Start) -> None:
-        self._prepared = PreparedExperiment.of(experiment)
+    def _prepare(
+        self, experiment: Experiment, task: Task | None, workers: int | None, scratch: Path | None, start: Start
+    ) -> None:
+        self._prepared = PreparedExperiment.of(experiment, task)
         self.experiment, self.task = self._prepared.experiment, self._prepared.task
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far

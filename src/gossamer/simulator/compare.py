@@ -1,0 +1,100 @@
+"""Compare what was run, and what is to be run first."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gossamer.experiments import toml
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.runs import sweep as sweeps
+from gossamer.runs.comparison import Comparison, choose_baseline, compared
+from gossamer.runs.run import Run, labels, open_run
+from gossamer.simulator.run_pool import OnNews
+from gossamer.simulator.sweep import sweep
+
+Source = Experiment | Run | str | os.PathLike[str]
+
+
+def compare(
+    *sources: Source,
+    out: str | os.PathLike[str] | None = None,
+    seeds: int | Sequence[int] = 1,
+    baseline: str | Sequence[str] = (),
+    target: float | None = None,
+    jobs: int | None = None,
+    checkpoint_every: int = 100,
+    on_news: OnNews | None = None,
+) -> Comparison:
+    """Compare complete runs, directories of runs or sweeps, and experiments, which are run first, as a sweep in `out`.
+
+    Runs of one experiment with several seeds are one setting. `baseline` is a setting's name, or a value as in
+    "algorithm.name=dpsgd"; by default the first. `target` is what the metric is to reach, by default the last one of
+    the worst setting.
+    """
+    experiments = [source for source in sources if isinstance(source, Experiment)]
+    fresh: list[Run] = []
+    failures: dict[str, str] = {}
+    if experiments:
+        if out is None:
+            raise ExperimentError("experiments that are to be run need a directory; give it as out")
+        done = sweep(experiments, out, seeds, (), jobs, checkpoint_every, on_news=on_news)
+        fresh, failures = done.runs, done.failures
+    groups = _groups([runs for source in sources for runs in _settings(source, fresh)])
+    documents = {name: runs[0].document for name, runs in groups.items()}
+    chosen = choose_baseline(documents, baseline)
+    directory = Path(out) if experiments and out is not None else None
+    return compared(groups, chosen, "worst" if target is None else target, failures, directory)
+
+
+def _settings(source: Source, fresh: Sequence[Run]) -> list[tuple[str | None, list[Run]]]:
+    """The complete runs of each setting, and what it is called if it has a name."""
+    if isinstance(source, Experiment):
+        return [(None, [run for run in fresh if _is_of(run, source)])]
+    if isinstance(source, Run):
+        return [(None, [_complete(source)])]
+    directory = Path(source)
+    if not sweeps.is_sweep(directory):
+        return [(None, [_complete(open_run(directory))])]
+    groups = sweeps.complete_runs(directory)
+    if not groups:
+        raise ExperimentError(f"{directory} has no complete run yet; carry it on with gossamer sweep {directory}")
+    return list(groups.items())
+
+
+def _is_of(run: Run, experiment: Experiment) -> bool:
+    return not toml.differences(run.document, toml.write(replace(experiment.with_digests(), seed=run.document["seed"])))
+
+
+def _complete(run: Run) -> Run:
+    where = run.directory or run.document["name"]
+    if run.peer is not None:
+        raise ExperimentError(f"{where} is of a peer, which knows one node only; gossamer report shows it")
+    if len(run.metrics) < run.document["rounds"]:
+        raise ExperimentError(f"{where} is not complete; continue it with gossamer resume, and compare it then")
+    return run
+
+
+def _groups(found: Sequence[tuple[str | None, list[Run]]]) -> dict[str, list[Run]]:
+    """The runs of one experiment together, under a name that no other has."""
+    groups: list[tuple[str | None, list[Run]]] = []
+    for name, runs in found:
+        same = next((group for _, group in groups if runs and _same_setting(group[0], runs[0])), None)
+        if same is not None:
+            same += runs
+        elif runs:
+            groups.append((name, list(runs)))
+    for _, group in groups:
+        seeds = [run.document["seed"] for run in group]
+        if len({*seeds}) < len(seeds):
+            raise ExperimentError(f"{group[0].document['name']} was given twice with one seed; give each run once")
+    if not groups:
+        raise ExperimentError("there is nothing to compare; give experiments, or directories of complete runs")
+    names = [name for name, _ in groups]
+    if None in names or len({*names}) < len(names):
+        names = list(sweeps.distinct(labels([group[0] for _, group in groups])))
+    return {str(name): group for name, (_, group) in zip(names, groups, strict=True)}
+
+
+def _same_setting(one: Run, other: Run) -> bool:
+    return not toml.differences(one.document | {"seed": 0}, other.document | {"seed": 0})
