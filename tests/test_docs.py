@@ -16,7 +16,8 @@ from markdown.extensions.toc import slugify, unique
 
 import gossamer
 from gossamer.cli.main import cli
-from gossamer.experiments import toml
+from gossamer.cli.options import document
+from gossamer.experiments import grid, sweep_file, toml
 from gossamer.experiments.experiment import Experiment
 from gossamer.peers.identity import group
 
@@ -89,6 +90,11 @@ def test_the_toml_in_the_documents_is_read(tmp_path: Path) -> None:
             if "[peers." in block:
                 (tmp_path / "peers.toml").write_text(block)
                 assert group.load(tmp_path / "peers.toml", nodes=2)
+            elif sweep_file.is_sweep_file(tomllib.loads(block)):
+                (tmp_path / "sweep.toml").write_text(block)
+                assert (
+                    len(grid.experiments(document("jwins-digits"), sweep_file.load(tmp_path / "sweep.toml").grids)) > 1
+                )
             else:
                 assert toml.read(tomllib.loads(block)) != Experiment()
 

@@ -48,8 +48,12 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     )
     from gossamer.experiments.auto import Auto
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
+    from gossamer.experiments.grid import grid
+    from gossamer.runs.comparison import Comparison, Difference, Estimate, SettingSummary, ToTarget
     from gossamer.runs.run import Result, Run, open_run, write_report
+    from gossamer.simulator.compare import compare
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
+    from gossamer.simulator.sweep import sweep
     from gossamer.peers.config import PeerConfig, Timeouts
     from gossamer.peers.peer import run_peer
     from gossamer import algorithms
@@ -106,8 +110,12 @@ _NAMES = {  # by the module that has them
     "core": "Algorithm Inbox Message Part PartSpec Quantized Round Streams Task partial_average sparse_part where",
     "experiments.auto": "Auto",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
+    "experiments.grid": "grid",
+    "runs.comparison": "Comparison Difference Estimate SettingSummary ToTarget",
     "runs.run": "Result Run open_run write_report",
+    "simulator.compare": "compare",
     "simulator.simulate": "StopRequest resume settle simulate",
+    "simulator.sweep": "sweep",
     "peers.config": "PeerConfig Timeouts",
     "peers.peer": "run_peer",
 }
@@ -115,23 +123,24 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
     "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "Auto", "BFloat16", "BaseGraph", "ByClient",
-    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor",
-    "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits",
-    "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "DriftCorrection", "EcdPsgd", "EdgeList",
-    "Emnist", "Epidemic", "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults",
-    "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace",
-    "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace",
-    "LayerwiseTopK", "LocalOnly", "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist",
-    "Momentum", "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition",
-    "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
-    "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn",
-    "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled",
-    "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
-    "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
-    "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
-    "Wrapper", "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average",
-    "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8",
-    "topologies", "transforms", "where", "write_report",
+    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Comparison",
+    "Compressor", "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze",
+    "Difference", "Digits", "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "DriftCorrection",
+    "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Estimate", "Evaluation", "Experiment",
+    "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected",
+    "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins",
+    "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly", "LogisticRegression", "Matchings",
+    "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential",
+    "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic",
+    "QuantSgp", "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching",
+    "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54",
+    "Result", "Ring", "Round", "Run", "Scaled", "Schedule", "Scsp", "SentenceLength", "SettingSummary", "Sgp",
+    "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps",
+    "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "ToTarget", "TopK",
+    "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms",
+    "compare", "compressors", "core", "grid", "models", "open_run", "partial_average", "partitions", "recipes",
+    "resume", "run_peer", "settle", "simulate", "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms",
+    "where", "write_report",
 ]  # fmt: skip
 
 

@@ -139,9 +139,10 @@ class SweepProgress:
     def tell(self, news: "News") -> None:
         """What happened to a run."""
         name, rounds = news.run.name, news.run.experiment.rounds
-        if news.what == "waiting":
+        if news.what in ("waiting", "kept"):
             self.total += 1
-            self._all_rounds += rounds
+            self.done += news.what == "kept"
+            self._all_rounds += rounds if news.what == "waiting" else 0
         elif news.what == "started":
             self._lines[name] = self._bars.add_task(name, total=rounds, news="starting")
         elif news.metrics is not None:

@@ -159,6 +159,8 @@ def _reached(
     """The target as a number, and where each setting that reached it did so first."""
     if target is None:
         return None, {}
+    if "accuracy" in metric and target != "worst" and not 0 <= target <= 1:
+        raise ExperimentError(f"target: {target} was given, and {metric} is between 0 and 1; take one such as 0.85")
     sign = -1 if smaller_is_better(metric) else 1
     curves = {name: _mean_curve(runs, metric) for name, runs in groups.items()}
     if target == "worst":

@@ -61,10 +61,10 @@ def _against(setting: "SettingSummary", percent: bool, several: bool) -> list[st
 
 
 def differing_texts(comparison: "Comparison") -> Texts:
-    """In which keys the experiments differ. Settings are columns, or if there are more of them than keys, rows."""
+    """In which keys the experiments differ. Settings are columns if they are few, else rows."""
     values = [["-" if value is None else text_of(value) for value in row] for row in comparison.differing.values()]
     keys, names = [*comparison.differing], [setting.name for setting in comparison.settings]
-    if len(names) <= len(keys):
+    if len(names) <= 3 or len(names) < len(keys):
         return Texts(["what differs", *names], [[key, *row] for key, row in zip(keys, values, strict=True)])
     return Texts(
         ["what differs", *keys], [[name, *row] for name, row in zip(names, zip(*values, strict=True), strict=True)]

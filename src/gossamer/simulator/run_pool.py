@@ -34,10 +34,10 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @dataclass(frozen=True)
 class News:
-    """What happened to a run of a sweep."""
+    """What happened to a run of a sweep; "kept": it was complete, or had failed for good, before."""
 
     run: PlannedRun
-    what: Literal["waiting", "started", "round", "complete", "failed", "stopped"]
+    what: Literal["kept", "waiting", "started", "round", "complete", "failed", "stopped"]
     metrics: Metrics | None = None  # of a round
     error: str = ""  # if it failed
 
@@ -75,8 +75,6 @@ class RunPool:
 
     def run(self, todo: Sequence[PlannedRun], jobs: int, workers: int) -> None:
         """So many at a time. KeyboardInterrupt if it was asked to stop, once all that ran have saved their state."""
-        for run in todo:
-            self.on_news(News(run, "waiting"))
         if simulation.default_start() == "fork":
             stopped = self._side_by_side(deque(todo), jobs, workers)
         else:

@@ -21,7 +21,7 @@ from gossamer.runs.sweep import Failure, PlannedRun, Sweep, distinct
 from gossamer.simulator import simulation
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.run_pool import OnNews, RunPool, Tasks
+from gossamer.simulator.run_pool import News, OnNews, RunPool, Tasks
 from gossamer.simulator.worker_pool import WorkerError
 
 PROCESS_BYTES = 200 << 20  # of a run beside its models and states: about what training a small model takes
@@ -51,7 +51,7 @@ def sweep(
         jobs,
         checkpoint_every,
         skip_invalid,
-        on_news,
+        on_news or (lambda news: None),
     )
 
 
@@ -91,7 +91,7 @@ def carry_out(
     jobs: int | None = None,
     checkpoint_every: int = 100,
     skip_invalid: bool = False,
-    on_news: OnNews | None = None,
+    on_news: OnNews = lambda news: None,
 ) -> Comparison:
     """Run what is not complete in a directory, and compare all."""
     if jobs is not None and jobs < 1:
@@ -101,14 +101,17 @@ def carry_out(
     plan = plan.after(out) if out.exists() else plan
     with _one_thread():
         tasks = Tasks()
-        plan, largest = _checked(plan, tasks, skip_invalid)
+        plan, largest = _checked(plan, out, tasks, skip_invalid)
         with _locked(out):
             plan.write(out)
             failures = {name: found for name, found in sweeps.read_failures(out).items() if found.final}
+            sweeps.write_failures(out, failures)  # the others are tried again
             runs = list(plan.runs(out))
             todo = [run for run in runs if not run.is_complete and run.directory.name not in failures]
+            for run in runs:
+                on_news(News(run, "waiting" if run in todo else "kept"))
             jobs, workers = _division(jobs, len(todo), largest)
-            RunPool(out, tasks, failures, checkpoint_every, on_news or (lambda news: None)).run(todo, jobs, workers)
+            RunPool(out, tasks, failures, checkpoint_every, on_news).run(todo, jobs, workers)
             return _compared(plan, out, runs, failures)
 
 
@@ -148,10 +151,14 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _checked(plan: Sweep, tasks: Tasks, skip_invalid: bool) -> tuple[Sweep, int]:
+def _checked(plan: Sweep, out: Path, tasks: Tasks, skip_invalid: bool) -> tuple[Sweep, int]:
     """The sweep without what cannot work, and how many bytes its largest run takes; kernels are compiled here."""
-    settings, largest = {}, 0
+    settings, largest = {}, PROCESS_BYTES
+    left = {run.setting for run in plan.runs(out) if not run.is_complete}
     for name, experiment in plan.settings.items():
+        if name not in left:
+            settings[name] = experiment
+            continue
         experiment = replace(experiment, seed=plan.seeds[0])
         try:
             prepared = PreparedExperiment.of(experiment, tasks.of(experiment))
