@@ -7,7 +7,7 @@ compared seed by seed: the difference of the means has a far smaller error than 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isnan, nan, sqrt
+from math import isfinite, isnan, nan, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -153,14 +153,22 @@ def compared(
     return Comparison(metric, summaries, baseline, goal, differing, dict(failures or {}), directory)
 
 
+def check_target(target: float, metric: str) -> None:
+    """Refuse what no metric of this name can be."""
+    if not isfinite(target):
+        raise ExperimentError(f"target: {target} was given, a finite number is needed")
+    if "accuracy" in metric and not 0 <= target <= 1:
+        raise ExperimentError(f"target: {target} was given, and {metric} is between 0 and 1; take one such as 0.85")
+
+
 def _reached(
     groups: Mapping[str, Sequence[Run]], metric: str, target: float | Literal["worst"] | None
 ) -> tuple[float | None, dict[str, "_Point"]]:
     """The target as a number, and where each setting that reached it did so first."""
     if target is None:
         return None, {}
-    if "accuracy" in metric and target != "worst" and not 0 <= target <= 1:
-        raise ExperimentError(f"target: {target} was given, and {metric} is between 0 and 1; take one such as 0.85")
+    if target != "worst":
+        check_target(target, metric)
     sign = -1 if smaller_is_better(metric) else 1
     curves = {name: _mean_curve(runs, metric) for name, runs in groups.items()}
     if target == "worst":

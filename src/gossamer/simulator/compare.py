@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.runs import sweep as sweeps
-from gossamer.runs.comparison import Comparison, choose_baseline, compared
+from gossamer.runs.comparison import Comparison, check_target, choose_baseline, compared
 from gossamer.runs.run import Run, labels, open_run
 from gossamer.simulator.run_pool import OnNews
 from gossamer.simulator.sweep import sweep
@@ -32,25 +31,28 @@ def compare(
     "algorithm.name=dpsgd"; by default the first. `target` is what the metric is to reach, by default the last one of
     the worst setting.
     """
-    experiments = [source for source in sources if isinstance(source, Experiment)]
-    fresh: list[Run] = []
-    failures: dict[str, str] = {}
-    if experiments:
-        if out is None:
-            raise ExperimentError("experiments that are to be run need a directory; give it as out")
-        done = sweep(experiments, out, seeds, (), jobs, checkpoint_every, on_news=on_news)
-        fresh, failures = done.runs, done.failures
-    groups = _groups([runs for source in sources for runs in _settings(source, fresh)])
-    documents = {name: runs[0].document for name, runs in groups.items()}
-    chosen = choose_baseline(documents, baseline)
-    directory = Path(out) if experiments and out is not None else None
-    return compared(groups, chosen, "worst" if target is None else target, failures, directory)
+    experiments = [source.with_digests() for source in sources if isinstance(source, Experiment)]
+    groups = _groups([found for source in sources for found in _settings(source)])
+    chosen = choose_baseline({name: runs[0].document for name, runs in groups.items()}, baseline)
+    if not experiments:
+        return compared(groups, chosen, "worst" if target is None else target)
+    if out is None:
+        raise ExperimentError("experiments that are to be run need a directory; give it as out")
+    if target is not None and not 0 <= target <= 1:  # perhaps a mistake, which is better told now
+        check_target(target, experiments[0].load_task().metric)
+    done = sweep(experiments, out, seeds, (), jobs, checkpoint_every, on_news=on_news)
+    complete = {
+        name: [run for run in runs if run.metrics] + [run for run in done.runs if _same_setting(run, runs[0])]
+        for name, runs in groups.items()
+    }
+    groups = {name: runs for name, runs in complete.items() if runs}
+    return compared(groups, chosen, "worst" if target is None else target, done.failures, Path(out))
 
 
-def _settings(source: Source, fresh: Sequence[Run]) -> list[tuple[str | None, list[Run]]]:
-    """The complete runs of each setting, and what it is called if it has a name."""
+def _settings(source: Source) -> list[tuple[str | None, list[Run]]]:
+    """The runs of each setting, and what it is called if it has a name; of an experiment one that has not begun."""
     if isinstance(source, Experiment):
-        return [(None, [run for run in fresh if _is_of(run, source)])]
+        return [(None, [Run(source.with_digests())])]
     if isinstance(source, Run):
         return [(None, [_complete(source)])]
     directory = Path(source)
@@ -60,10 +62,6 @@ def _settings(source: Source, fresh: Sequence[Run]) -> list[tuple[str | None, li
     if not groups:
         raise ExperimentError(f"{directory} has no complete run yet; carry it on with gossamer sweep {directory}")
     return list(groups.items())
-
-
-def _is_of(run: Run, experiment: Experiment) -> bool:
-    return not toml.differences(run.document, toml.write(replace(experiment.with_digests(), seed=run.document["seed"])))
 
 
 def _complete(run: Run) -> Run:
@@ -79,10 +77,10 @@ def _groups(found: Sequence[tuple[str | None, list[Run]]]) -> dict[str, list[Run
     """The runs of one experiment together, under a name that no other has."""
     groups: list[tuple[str | None, list[Run]]] = []
     for name, runs in found:
-        same = next((group for _, group in groups if runs and _same_setting(group[0], runs[0])), None)
+        same = next((group for _, group in groups if _same_setting(group[0], runs[0])), None)
         if same is not None:
             same += runs
-        elif runs:
+        else:
             groups.append((name, list(runs)))
     for _, group in groups:
         seeds = [run.document["seed"] for run in group]
