@@ -59,6 +59,13 @@ def test_differences_are_taken_seed_by_seed_and_only_of_seeds_that_both_have() -
     assert Difference.of({9: 0.5}, baseline) is None
 
 
+def test_a_table_says_how_many_seeds_each_setting_has_where_that_differs() -> None:
+    runs = [run(Dpsgd(), seed, [0.5]) for seed in (0, 1)]
+    found = tables.texts(compared({"a": runs, "b": [run(Jwins(), 1, [0.6])]}))
+    assert [row[:3] for row in found.rows] == [["a", "2", "50.0 ± 0.0"], ["b", "1", "60.0"]]
+    assert found.rows[1][-1] == "+10.0"
+
+
 def test_means_and_deviations_are_over_the_seeds() -> None:
     full, few = two().settings
     assert (full.metric.mean, full.metric.deviation) == pytest.approx((0.8, 0.1))
@@ -166,7 +173,7 @@ def test_a_latex_table_says_what_the_table_says_and_nothing_else() -> None:
     plain = re.sub(r"\\[&%#_${}]", "", text)
     assert plain.count("{") == plain.count("}")
     assert plain.count("$") % 2 == 0
-    assert r"a\_b \& c\%d \#1 \$x\$ \{y\} \textbackslash{}z" in text
+    assert r"a\_b \& c\%d \#1 \char36{}x\char36{} \{y\} \textbackslash{}z" in text
     assert r"{[}$-$0.5, +2{]}" in text
     assert cells[2].startswith("{[}b{]} & $-$1")
 
@@ -185,7 +192,9 @@ def test_a_latex_table_compiles(tmp_path: Path) -> None:
 
 def test_one_seed_has_no_deviation_and_no_interval() -> None:
     found = compared({"a": [run(Dpsgd(), 0, [0.5])], "b": [run(Jwins(), 0, [0.75])]})
-    assert tables.texts(found).rows[1][2:4] == ["75.00", "76.00"]
-    assert tables.texts(found).rows[1][-1] == "+25.00"
+    assert tables.texts(found).headings == [
+        *("setting", "accuracy %", "mean model", "bytes", "of full", "s", "difference [95 %]")
+    ]
+    assert tables.texts(found).rows[1] == ["b", "75.0", "76.0", "200 B", "25.0%", "1.0", "+25.0"]
     assert found.rows()[1]["difference_low"] is None
     assert isnan(found.settings[0].metric.deviation)

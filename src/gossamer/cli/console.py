@@ -178,7 +178,7 @@ def comparison_tables(comparison: "Comparison") -> list[Table]:
     """What differs, the settings side by side, and what each took to reach the target."""
     tables = [_table(texts(comparison), _caption(comparison))]
     if comparison.target is not None:
-        before = [_table(differing_texts(comparison), "")] if comparison.differing else []
+        before = [_table(differing_texts(comparison), "", fixed=False)] if comparison.differing else []
         caption = "at the first test at which the mean over the seeds is there; metadata: headers and indices"
         reached = _table(target_texts(comparison), f"{caption}; times fewer: bytes than {comparison.baseline}")
         reached.title = f"to reach {target_text(comparison)}"
@@ -186,10 +186,11 @@ def comparison_tables(comparison: "Comparison") -> list[Table]:
     return tables
 
 
-def _table(shown: Texts, caption: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, caption_justify="left", title_justify="left")
+def _table(shown: Texts, caption: str, fixed: bool = True) -> Table:
+    """Names are folded where the terminal is narrow; figures are not, if they are `fixed`."""
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left", title_justify="left")
     for number, heading in enumerate(shown.headings):
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+        table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number > 0 and fixed)
     for row in shown.rows:
         table.add_row(*row)
     table.caption = caption or None

@@ -16,7 +16,7 @@ from gossamer.runs import files
 from gossamer.runs.report import size
 
 if TYPE_CHECKING:
-    from gossamer.runs.comparison import Comparison, Difference, Estimate, SettingSummary
+    from gossamer.runs.comparison import Comparison, Difference, Estimate
 
 Row = dict[str, Any]
 
@@ -30,34 +30,21 @@ class Texts(NamedTuple):
 
 def texts(comparison: "Comparison") -> Texts:
     """One row per setting: metric, bytes, time, and the difference to the baseline."""
-    percent = "accuracy" in comparison.metric
-    metric = f"{comparison.metric} %" if percent else comparison.metric
-    of_mean = any(setting.metric_of_mean_model for setting in comparison.settings)
-    headings = ["setting", "seeds", metric, *["mean model"] * of_mean, "bytes", "of full", "s"]
-    several = len(comparison.settings) > 1
-    return Texts(
-        [*headings, *["difference [95 %]"] * several],
-        [
-            [*_figures(setting, percent, of_mean), *_against(setting, percent, several)]
-            for setting in comparison.settings
-        ],
-    )
-
-
-def _figures(setting: "SettingSummary", percent: bool, of_mean: bool) -> list[str]:
-    return [
-        setting.name,
-        str(len(setting.runs)),
-        _estimate(setting.metric, percent),
-        *[_estimate(setting.metric_of_mean_model, percent)] * of_mean,
-        size(setting.bytes_total.mean),
-        f"{setting.share_of_full.mean:.1%}",
-        f"{setting.seconds.mean:.1f}",
-    ]
-
-
-def _against(setting: "SettingSummary", percent: bool, several: bool) -> list[str]:
-    return [_difference(setting.difference, percent)] * several
+    settings, percent = comparison.settings, "accuracy" in comparison.metric
+    columns = {
+        "setting": [setting.name for setting in settings],
+        "seeds": [str(len(setting.runs)) for setting in settings],
+        f"{comparison.metric} %" if percent else comparison.metric: [_estimate(s.metric, percent) for s in settings],
+        "mean model": [_estimate(setting.metric_of_mean_model, percent) for setting in settings],
+        "bytes": [size(setting.bytes_total.mean) for setting in settings],
+        "of full": [f"{setting.share_of_full.mean:.1%}" for setting in settings],
+        "s": [f"{setting.seconds.mean:.1f}" for setting in settings],
+        "difference [95 %]": [_difference(setting.difference, percent) for setting in settings],
+    }
+    if len({*columns["seeds"]}) == 1:
+        del columns["seeds"]  # the same everywhere, and told below
+    shown = [heading for heading, cells in columns.items() if {*cells} != {"-"}]
+    return Texts(shown, [list(row) for row in zip(*(columns[heading] for heading in shown), strict=True)])
 
 
 def differing_texts(comparison: "Comparison") -> Texts:
@@ -89,7 +76,8 @@ def target_texts(comparison: "Comparison") -> Texts:
 def target_text(comparison: "Comparison") -> str:
     """The target as the table's heading has it."""
     assert comparison.target is not None
-    return f"{comparison.metric} {_number(comparison.target, 'accuracy' in comparison.metric, unit='%')}"
+    percent = "accuracy" in comparison.metric
+    return f"{comparison.metric} {comparison.target:.2%}" if percent else f"{comparison.metric} {comparison.target:.4g}"
 
 
 def _estimate(found: "Estimate | None", percent: bool) -> str:
@@ -106,8 +94,8 @@ def _difference(found: "Difference | None", percent: bool) -> str:
     return f"{_number(found.mean, percent, '+')}{interval}"
 
 
-def _number(value: float, percent: bool, sign: str = "", unit: str = "") -> str:
-    return f"{100 * value:{sign}.2f}{unit}" if percent else f"{value:{sign}.4g}"
+def _number(value: float, percent: bool, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f}" if percent else f"{value:{sign}.4g}"
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -152,7 +140,8 @@ def latex(table: Texts) -> str:
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-_LATEX |= {character: f"\\{character}" for character in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "|": "$|$"}
+_LATEX |= {character: f"\\{character}" for character in "&%#_{}"} | {"<": "$<$", ">": "$>$", "|": "$|$"}
+_LATEX |= {"$": r"\char36{}"}  # a small TeX has no font for \$
 _LATEX |= {"[": "{[}", "]": "{]}", '"': "{''}"}  # a bracket after \\ would be read as a length
 
 
