@@ -181,7 +181,7 @@ def test_a_latex_table_says_what_the_table_says_and_nothing_else() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
 def test_a_latex_table_compiles(tmp_path: Path) -> None:
     two(target=0.75).write_latex(tmp_path / "table.tex")
-    tables.write_latex(tmp_path / "awkward.tex", Texts(["setting", AWKWARD], [[AWKWARD, "-"], ["[b]", "±"]]))
+    tables.write_latex(tmp_path / "awkward.tex", AWKWARD, Texts(["setting", AWKWARD], [[AWKWARD, "-"], ["[b]", "±"]]))
     inputs = r"\input{table} \input{awkward}"
     page = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
     (tmp_path / "page.tex").write_text(page)

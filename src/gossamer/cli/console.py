@@ -18,7 +18,7 @@ from rich.table import Table
 from gossamer.runs.report import size
 from gossamer.runs.report.text import duration
 from gossamer.runs.run import OnRound, Run, labels
-from gossamer.runs.tables import Texts, differing_texts, target_text, target_texts, texts
+from gossamer.runs.tables import Texts, caption, differing_texts, target_text, target_texts, texts
 
 if TYPE_CHECKING:
     from gossamer.runs.comparison import Comparison
@@ -176,36 +176,25 @@ class SweepProgress:
 
 def comparison_tables(comparison: "Comparison") -> list[Table]:
     """What differs, the settings side by side, and what each took to reach the target."""
-    tables = [_table(texts(comparison), _caption(comparison))]
+    tables = [_table(texts(comparison), caption(comparison))]
     if comparison.target is not None:
         before = [_table(differing_texts(comparison), "", fixed=False)] if comparison.differing else []
-        caption = "at the first test at which the mean over the seeds is there; metadata: headers and indices"
-        reached = _table(target_texts(comparison), f"{caption}; times fewer: bytes than {comparison.baseline}")
+        where = "at the first test at which the mean over the seeds is there; metadata: headers and indices"
+        reached = _table(target_texts(comparison), f"{where}; times fewer: bytes than {comparison.baseline}")
         reached.title = f"to reach {target_text(comparison)}"
         tables = [*before, *tables, reached]
     return tables
 
 
-def _table(shown: Texts, caption: str, fixed: bool = True) -> Table:
+def _table(shown: Texts, below: str, fixed: bool = True) -> Table:
     """Names are folded where the terminal is narrow; figures are not, if they are `fixed`."""
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left", title_justify="left")
     for number, heading in enumerate(shown.headings):
         table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=number > 0 and fixed)
     for row in shown.rows:
         table.add_row(*row)
-    table.caption = caption or None
+    table.caption = below or None
     return table
-
-
-def _caption(comparison: "Comparison") -> str:
-    seeds = sorted({len(setting.runs) for setting in comparison.settings})
-    told = [f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"] if seeds[-1] > 1 else []
-    if len(comparison.settings) > 1:
-        points = " in points" if "accuracy" in comparison.metric else ""
-        told.append(f"difference: of {comparison.metric}{points} to {comparison.baseline}, paired by seed")
-        if seeds[-1] > 1:
-            told[-1] += ", with its 95 % confidence interval (Student's t)"
-    return "; ".join([*told, "of full: share of full sharing's bytes"])
 
 
 def _by_label(runs: Sequence[Run]) -> dict[str, list[dict[str, Any]]]:

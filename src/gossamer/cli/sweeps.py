@@ -44,7 +44,9 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--jobs", type=click.IntRange(min=1), help="Runs at a time; by default as cores and memory allow."
         ),
         click.option("--baseline", multiple=True, help="What others are compared with: a name, or KEY=VALUE."),
-        click.option("--seeds", type=click.IntRange(min=1), help="Runs of each setting, seeds 0, 1, ...  [default: 1]"),
+        click.option(
+            "--seeds", type=click.IntRange(min=1), help="Runs of each setting, with seeds in a row.  [default: 1]"
+        ),
     ):
         command = option(command)
     return command
@@ -91,6 +93,8 @@ def sweep(
                 f"{base} is a sweep that was begun; with it go --seeds, --baseline and --jobs, no new settings"
             )
         plan, out = _more_seeds(begun, seeds, baseline), begun
+    elif begun.is_dir():
+        raise Mistake(f"{base} is a directory, but not of a sweep: it has no sweep.toml; give a recipe or a file")
     else:
         plan = _plan(base, grids, settings, {"rounds": rounds, "seed": seed}, seeds, baseline, skip_invalid)
         out = out or unused(Path("runs") / f"sweep-{next(iter(plan.settings.values())).name}")

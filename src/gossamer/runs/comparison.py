@@ -127,7 +127,7 @@ class Comparison:
     def write_latex(self, path: str | os.PathLike[str]) -> None:
         """The table that the command line prints, to be read by `\\input`; needs the package booktabs."""
         to_target = [] if self.target is None else [tables.target_texts(self)]
-        tables.write_latex(Path(path), tables.texts(self), *to_target)
+        tables.write_latex(Path(path), tables.caption(self), tables.texts(self), *to_target)
 
 
 def compared(

@@ -1,10 +1,12 @@
 """A sweep: several settings, each run with the same seeds, and the directory that keeps them.
 
-sweep.toml           the settings, as complete experiments, and the seeds
-NAME-seed-N/         a run's directory, for each setting and seed
-failures.json        runs that failed, and why
-report.html          tables and charts of all runs
-lock                 held by the process that carries it out
+    sweep.toml           the settings, as complete experiments, and the seeds
+    NAME-seed-N/         a run's directory, for each setting and seed
+    failures.json        runs that failed, and why
+    report.html          tables and charts of all runs
+    lock                 held by the process that carries it out
+
+A run is complete when its directory has a result; nothing else says so.
 """
 
 import json

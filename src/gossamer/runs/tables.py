@@ -47,6 +47,18 @@ def texts(comparison: "Comparison") -> Texts:
     return Texts(shown, [list(row) for row in zip(*(columns[heading] for heading in shown), strict=True)])
 
 
+def caption(comparison: "Comparison") -> str:
+    """What the figures of `texts` are."""
+    seeds = sorted({len(setting.runs) for setting in comparison.settings})
+    told = [f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"] if seeds[-1] > 1 else []
+    if len(comparison.settings) > 1:
+        points = " in points" if "accuracy" in comparison.metric else ""
+        told.append(f"difference: of {comparison.metric}{points} to {comparison.baseline}, paired by seed")
+        if seeds[-1] > 1:
+            told[-1] += ", with its 95 % confidence interval (Student's t)"
+    return "; ".join([*told, "of full: share of full sharing's bytes"])
+
+
 def differing_texts(comparison: "Comparison") -> Texts:
     """In which keys the experiments differ. Settings are columns if they are few, else rows."""
     values = [["-" if value is None else text_of(value) for value in row] for row in comparison.differing.values()]
@@ -124,11 +136,11 @@ def write_parquet(path: Path, rows: Sequence[Row]) -> None:
         parquet.write_table(pyarrow.table(columns), partial)
 
 
-def write_latex(path: Path, *tables: Texts) -> None:
-    note = (
-        "% \\usepackage{booktabs} goes into the preamble; then \\input this file inside a table or where it is to be.\n"
-    )
-    files.replace(path, (note + "\n\\medskip\n\n".join(map(latex, tables))).encode())
+def write_latex(path: Path, note: str, *tables: Texts) -> None:
+    """Tables one below the other, to be read by `\\input`; the note is a comment."""
+    preamble = r"\usepackage{booktabs} goes into the preamble"
+    comments = "".join(f"% {line}\n" for line in (preamble, *note.splitlines()))
+    files.replace(path, (comments + "\n\\medskip\n\n".join(map(latex, tables))).encode())
 
 
 def latex(table: Texts) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +43,7 @@ class News:
 
 
 OnNews = Callable[[News], None]
+_Running = dict[Connection, tuple[PlannedRun, BaseProcess]]  # by the pipe from each
 
 
 class Tasks:
@@ -95,7 +96,7 @@ class RunPool:
         return lambda metrics: self.on_news(News(run, "round", metrics))
 
     def _side_by_side(self, todo: deque[PlannedRun], jobs: int, workers: int) -> bool:
-        running: dict[Connection, tuple[PlannedRun, ForkProcess]] = {}
+        running: _Running = {}
         told = False
         with _sharing_memory(), stop_requests() as stop_requested:
             try:
@@ -116,7 +117,7 @@ class RunPool:
                     connection.close()
         return told or bool(todo)
 
-    def _start(self, run: PlannedRun, workers: int, running: dict[Connection, tuple[PlannedRun, ForkProcess]]) -> None:
+    def _start(self, run: PlannedRun, workers: int, running: _Running) -> None:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe(duplex=False)
         with suppress(ExperimentError):  # the run itself will tell
@@ -128,9 +129,7 @@ class RunPool:
         running[here] = run, process
         self.on_news(News(run, "started"))
 
-    def _listen(
-        self, connection: Connection, running: dict[Connection, tuple[PlannedRun, ForkProcess]], stopping: bool
-    ) -> None:
+    def _listen(self, connection: Connection, running: _Running, stopping: bool) -> None:
         run, process = running[connection]
         try:
             what, *rest = json.loads(connection.recv_bytes())

@@ -11,7 +11,7 @@ import torch
 
 from gossamer.core.state import tensors_of
 from gossamer.experiments import toml
-from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.experiments.experiment import Experiment, ExperimentError, section
 from gossamer.experiments.grid import refuse
 from gossamer.runs import files
 from gossamer.runs import sweep as sweeps
@@ -71,6 +71,9 @@ def planned(
             raise ExperimentError(f"seeds must be at least 1, {seeds} was given")
         first = next((experiment.seed for experiment in settings.values()), 0)
         seeds = range(first, first + seeds)
+    with section("seeds"):
+        for seed in seeds:
+            replace(next(iter(settings.values())), seed=seed)  # refuses what is none
     found = Sweep(settings, tuple(seeds))
     return replace(found, baseline=choose_baseline(found.documents(), baseline))
 
@@ -125,7 +128,9 @@ def _compared(plan: Sweep, out: Path, runs: Sequence[PlannedRun], failures: Mapp
         raise WorkerError(f"no run of {out} is complete; {next(iter(told))}: {next(iter(told.values()))}")
     baseline = next(iter(plan.settings)) if plan.baseline is None else plan.baseline
     found = compared(groups, baseline, failures=told, directory=out)
-    write_report(out / "report.html", found.runs, " and ".join({run.document["name"]: 0 for run in found.runs}))
+    write_report(
+        out / "report.html", found.runs, " and ".join(dict.fromkeys(run.document["name"] for run in found.runs))
+    )
     return found
 
 
