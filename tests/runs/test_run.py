@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from contract import QUADRATIC
 from gossamer import Dpsgd, ExperimentError, Run
 from gossamer.experiments.experiment import Wire
 from gossamer.graphs.topologies import Cycle, EdgeList, Matchings, Ring
+from gossamer.runs import checkpoint
 
 EXPERIMENT = replace(QUADRATIC, topology=Ring())
 
@@ -264,3 +266,15 @@ simulation.step()
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", program], env=environment, timeout=120, check=True)
+
+
+def test_a_stop_that_comes_after_a_round_was_written_is_saved_with_the_next(tmp_path: Path) -> None:
+    def stop_after_the_second(metrics: dict) -> None:
+        if metrics["round"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(gossamer.StopRequest, match="stopped after round 3 of 6"):
+        gossamer.simulate(QUADRATIC, tmp_path / "run", on_round=stop_after_the_second)
+    found = checkpoint.load(tmp_path / "run")
+    assert found is not None
+    assert found[0].round == 3

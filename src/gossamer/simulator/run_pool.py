@@ -120,7 +120,7 @@ class RunPool:
     def _start(self, run: PlannedRun, workers: int, running: _Running) -> None:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe(duplex=False)
-        with suppress(ExperimentError):  # the run itself will tell
+        with suppress(Exception):  # the run itself will tell
             self.tasks.of(run.experiment)  # read here, it is there for the next run, too
         arguments = (run, self.tasks, workers, self.checkpoint_every, there, [*running, here], os.getpid())
         process = context.Process(target=_become_run, args=arguments)

@@ -210,16 +210,17 @@ def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round:
         while simulation.round < experiment.rounds:
             metrics = simulation.step()
             run.metrics.append(metrics)
+            stopping = stop_requested()  # looked at once: what comes later in this round stops after the next, saved
             if directory is not None:
                 with _advice(directory):
                     files.append(directory / "metrics.jsonl", [metrics])
                     if experiment.wire.ledger:
                         files.append(directory / "ledger.jsonl", simulation.ledger())
-                    if simulation.round % checkpoint_every == 0 or stop_requested():
+                    if simulation.round % checkpoint_every == 0 or stopping:
                         _save(simulation, run)
             if on_round is not None:
                 on_round(metrics)
-            if stop_requested() and simulation.round < experiment.rounds:
+            if stopping and simulation.round < experiment.rounds:
                 raise StopRequest(run)
         run.weights = Weights(simulation.models(), simulation.save().get("buffers"), simulation.round)
         if directory is not None:
