@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
         BaseGraph, Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, Matchings,
         OnePeerExponential, RandomMatching, RandomRegular, Redrawn, Ring, SmallWorld, Star, Topology, Torus,
     )
+    from gossamer.graphs.clock import Clock, Distribution, LogNormal, Uniform
     from gossamer.graphs.faults import Faults
     from gossamer.data import (
         AgNews, CelebA, Cifar10, Cifar100, Digits, Emnist, FashionMnist, Femnist, HuggingFace, ImageFolder, Imagenette,
@@ -90,6 +91,7 @@ _NAMES = {  # by the module that has them
         "BaseGraph Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected Matchings "
         "OnePeerExponential RandomMatching RandomRegular Redrawn Ring SmallWorld Star Topology Torus"
     ),
+    "graphs.clock": "Clock Distribution LogNormal Uniform",
     "graphs.faults": "Faults",
     "data": (
         "AgNews CelebA Cifar10 Cifar100 Digits Emnist FashionMnist Femnist HuggingFace ImageFolder Imagenette "
@@ -115,23 +117,23 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
     "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "Auto", "BFloat16", "BaseGraph", "ByClient",
-    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Compressor",
-    "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Digits",
-    "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "DriftCorrection", "EcdPsgd", "EdgeList",
-    "Emnist", "Epidemic", "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults",
-    "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace",
-    "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace",
-    "LayerwiseTopK", "LocalOnly", "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist",
-    "Momentum", "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition",
-    "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
-    "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn",
-    "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled",
-    "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
-    "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
-    "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
-    "Wrapper", "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average",
-    "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8",
-    "topologies", "transforms", "where", "write_report",
+    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Clock",
+    "Compressor", "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze",
+    "Digits", "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Distribution", "Dpsgd", "DriftCorrection",
+    "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError",
+    "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet",
+    "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush",
+    "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly", "LogNormal", "LogisticRegression", "Matchings",
+    "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential",
+    "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic",
+    "QuantSgp", "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching",
+    "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54",
+    "Result", "Ring", "Round", "Run", "Scaled", "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign",
+    "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams",
+    "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform",
+    "Transformer", "Uniform", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compressors",
+    "core", "models", "open_run", "partial_average", "partitions", "recipes", "resume", "run_peer", "settle",
+    "simulate", "sparse_part", "tasks", "to_int8", "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from gossamer.runs.report import size
-from gossamer.runs.run import OnRound, Run, labels
+from gossamer.runs.run import OnRound, Run, labels, metric_of
 
 _SECONDS_BETWEEN_FRAMES = 0.1
 _SECONDS_BETWEEN_LINES = 5  # where there is no terminal to draw in
@@ -78,9 +78,8 @@ class Progress:
 
         def on_round(metrics: dict[str, Any]) -> None:
             nonlocal news
-            measured = [key for key in metrics if key.endswith("_mean")]
-            if measured:
-                news = f"{measured[0].removesuffix('_mean')} {_figure(measured[0], metrics[measured[0]])}  "
+            if metric := metric_of(metrics):
+                news = f"{metric} {_figure(metric, metrics[f'{metric}_mean'])}  "
             line, completed = f"{before}{news}{size(metrics['bytes_sent'])}", done + metrics["round"]
             self._bars.update(self._tasks[name], completed=completed, news=line)
             terminal = self._console.is_terminal

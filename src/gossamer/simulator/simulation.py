@@ -21,6 +21,7 @@ from gossamer.graphs.delivery import Links
 from gossamer.simulator import spawned_worker as spawned
 from gossamer.simulator.accounting import MassAccount, RoundBytes
 from gossamer.simulator.block_runner import BlockRunners
+from gossamer.simulator.clock import RunClock
 from gossamer.simulator.evaluation import num_tested, scores_of
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
@@ -71,6 +72,7 @@ class Simulation:
                 self._plan = WorkPlan.of(self._prepared, 1)
         self._shared = self._allocate(scratch)
         self._mass = MassAccount(self.experiment, self._shared)
+        self._clock = RunClock(self.experiment, self.task)
         self._bytes: RoundBytes  # of the last round
 
     def _allocate(self, scratch: Path | None) -> SharedState:
@@ -116,6 +118,7 @@ class Simulation:
             deliveries = self._deliveries(exchange)
             self._workers.run("outgoing", exchange)
             self._bytes.add(exchange, *deliveries)
+            self._clock.exchange(exchange, *deliveries, self._bytes.per_link())
             self._workers.run("incoming", exchange)
             self.totals["mass_lost"] += self._mass.lost(exchange)
         self.totals["sent"] += sum(self._bytes.by_kind.values())
@@ -132,6 +135,7 @@ class Simulation:
             divergence = self._compare()
             self._workers.run("evaluate", self.round - 1)
             metrics |= {"divergence": divergence, **self._evaluation(divergence)}
+        metrics |= self._clock.metrics()
         return metrics | {"seconds": time.perf_counter() - started}
 
     def _train_loss(self) -> float:
@@ -148,9 +152,10 @@ class Simulation:
         return dict(tensors_of(self._shared.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
-        """The models' buffers, cumulative sums and whom they reached, and messages that may still arrive."""
+        """The models' buffers, cumulative sums and whom they reached, messages that may still arrive, and the clock."""
         ledgers = enumerate(self._shared.resync_ledgers)
         beside = {name: tensor for channel, ledger in ledgers for name, tensor in ledger.saved(channel).items()}
+        beside |= self._clock.saved
         if self._shared.buffers.numel():
             beside["buffers"] = self._shared.buffers
         for name, part in self._shared.messages.items():
