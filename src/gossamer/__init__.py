@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.experiments.auto import Auto
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
     from gossamer.runs.run import Result, Run, open_run, write_report
+    from gossamer.simulator.plan import Plan, plan
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
     from gossamer.peers.config import PeerConfig, Timeouts
     from gossamer.peers.peer import run_peer
@@ -109,6 +110,7 @@ _NAMES = {  # by the module that has them
     "experiments.auto": "Auto",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
     "runs.run": "Result Run open_run write_report",
+    "simulator.plan": "Plan plan",
     "simulator.simulate": "StopRequest resume settle simulate",
     "peers.config": "PeerConfig Timeouts",
     "peers.peer": "run_peer",
@@ -134,6 +136,16 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "Transformer", "Uniform", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compressors",
     "core", "models", "open_run", "partial_average", "partitions", "recipes", "resume", "run_peer", "settle",
     "simulate", "sparse_part", "tasks", "to_int8", "topologies", "transforms", "where", "write_report",
+    "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Plan", "Privacy", "PushSum", "Qmnist", "Qsgd",
+    "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK",
+    "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18",
+    "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Schedule", "Scsp", "SentenceLength", "Sgp",
+    "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps",
+    "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "TopK", "Topology",
+    "Torus", "Transform", "Transformer", "Uniform", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms",
+    "compressors", "core", "models", "open_run", "partial_average", "partitions", "plan", "recipes", "resume",
+    "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8", "topologies", "transforms", "where",
+    "write_report",
 ]  # fmt: skip
 
 

@@ -34,9 +34,9 @@ SLOW_NODES = (0.25, 0.1, 3.0, 0.1, 0.1, 0.2, 1.0, 0.1)
 
 
 def test_the_schedule_of_a_ring_of_four_is_the_one_worked_out_by_hand() -> None:
-    # A ring 0 - 1 - 2 - 3 - 0. A message of 1000 bytes takes 1 s of an uplink of 0.008 Mbit/s, and 2 s of node 1's, which
-    # is half as quick; a node sends two. A latency of 0.25 s at each end is 0.5 s in all. A local step takes nodes 0, 1
-    # and 2 a quarter of a second, and node 3 four seconds.
+    # A ring 0 - 1 - 2 - 3 - 0. A message of 1000 bytes takes 1 s of an uplink of 0.008 Mbit/s, and 2 s of node 1's,
+    # which is half as quick; a node sends two. A latency of 0.25 s at each end is 0.5 s in all. A local step takes
+    # nodes 0, 1 and 2 a quarter of a second, and node 3 four seconds.
     clock = Clock(
         step_seconds=(0.25, 0.25, 0.25, 4.0),
         latency_seconds=0.25,

@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, precompile, runs
+from gossamer.cli import cost, data, experiments, peers, plan, precompile, runs
 from gossamer.cli.options import say
 
 
@@ -21,7 +21,7 @@ def cli() -> None:
 
 for command in (
     *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
-    *(experiments.list_, experiments.init, data.data, cost.cost),
+    *(experiments.list_, experiments.init, data.data, cost.cost, plan.plan),
     *(peers.keys, peers.peer, peers.up, precompile.precompile),
 ):
     cli.add_command(command)

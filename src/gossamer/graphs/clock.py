@@ -1,9 +1,9 @@
 """The virtual clock: when every node is where, given how quick it computes and how quick its links are.
 
     a node's local steps take step_seconds each, one after the other;
-    then it sends to all its receivers at once, behind what is still leaving of earlier exchanges: the messages share its
-    uplink, as connections do, so that all have left when the last one has, and each arrives a latency later. Each takes
-    its bits over the lower of the sender's uplink and the receiver's downlink;
+    then it sends to all its receivers at once, behind what is still leaving of earlier exchanges: the messages share
+    its uplink, as connections do, so that all have left when the last one has, and each arrives a latency later. Each
+    takes its bits over the lower of the sender's uplink and the receiver's downlink;
     a node goes on when all messages that it waits for have arrived: those of its own in-neighbours, no others'.
 
 There is no barrier, so a slow node is felt one neighbour further in every exchange. Sending does not keep a node from

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from tempfile import gettempdir
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gossamer.core import Samples
 from gossamer.core.state import tensors_of
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.delivery import Links
@@ -42,8 +43,10 @@ class Simulation:
         workers: int | None = None,
         scratch: Path | None = None,
         start: Start | None = None,
+        prepared: PreparedExperiment | None = None,
     ):
-        """In so many processes; models and states in memory, or in files of a scratch directory."""
+        """In so many processes; models and states in memory, or in files of a scratch directory. `prepared` is the
+        experiment with its data, if they are loaded already."""
         if start not in (None, "fork", "spawn") or (start == "fork" and not hasattr(os, "fork")):
             raise ExperimentError(f'start must be "fork", where there is such a thing, or "spawn", {start!r} was given')
         self._workers: WorkerPool | InProcessPool | None = None  # start with the first round, after a resume
@@ -51,13 +54,13 @@ class Simulation:
         self._torch_before = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)  # one thread per worker is faster than two in one, and gives the same bits everywhere
         try:
+            self._prepared = prepared or PreparedExperiment.of(experiment)
             self._prepare(experiment, workers, scratch, start or default_start())
         except BaseException:
             self.close()
             raise
 
     def _prepare(self, experiment: Experiment, workers: int | None, scratch: Path | None, start: Start) -> None:
-        self._prepared = PreparedExperiment.of(experiment)
         self.experiment, self.task = self._prepared.experiment, self._prepared.task
         self.round = 0  # rounds that are complete
         self.totals: dict[str, float] = {"sent": 0, "full": 0, "mass_lost": 0.0}  # bytes and push-sum mass so far
@@ -137,6 +140,23 @@ class Simulation:
             metrics |= {"divergence": divergence, **self._evaluation(divergence)}
         metrics |= self._clock.metrics()
         return metrics | {"seconds": time.perf_counter() - started}
+
+    def evaluate_some(self, most: int | None) -> float:
+        """Run at most so many work items per worker of an evaluation, to see how long it takes; their share of it."""
+        assert self._workers is not None
+        self._compare()
+        self._workers.run("evaluate", self.round - 1, most)
+        items = self._plan.by_worker("evaluate")
+        return sum(len(of_worker[:most]) for of_worker in items) / sum(map(len, items))
+
+    @property
+    def shards(self) -> Sequence[Samples]:
+        """The training samples of each node."""
+        return self._prepared.shards
+
+    def message_bytes(self) -> NDArray[np.int64]:
+        """(n, 3): header, indices and values of each node's message in the last exchange."""
+        return self._bytes.per_message()
 
     def _train_loss(self) -> float:
         """The mean over the nodes that took part; 0 if none did."""
