@@ -16,8 +16,8 @@ import tomli_w
 
 from gossamer.experiments.experiment import Experiment, Wire
 from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, named, words
-from gossamer.models.norms import GROUPED
 from gossamer.graphs.clock import Clock
+from gossamer.models.norms import GROUPED
 
 Document = dict[str, Any]
 
