@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
         BaseGraph, Cycle, DirectedRandom, DirectedRing, EdgeList, ErdosRenyi, FourNodeRing, FullyConnected, Matchings,
         OnePeerExponential, RandomMatching, RandomRegular, Redrawn, Ring, SmallWorld, Star, Topology, Torus,
     )
+    from gossamer.graphs.clock import Clock, Distribution, LogNormal, Uniform
     from gossamer.graphs.faults import Faults
     from gossamer.data import (
         AgNews, CelebA, Cifar10, Cifar100, Digits, Emnist, FashionMnist, Femnist, HuggingFace, ImageFolder, Imagenette,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.runs.comparison import Comparison, Difference, Estimate, SettingSummary, ToTarget
     from gossamer.runs.run import Result, Run, open_run, write_report
     from gossamer.simulator.compare import compare
+    from gossamer.simulator.plan import Plan, plan
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
     from gossamer.simulator.sweep import sweep
     from gossamer.peers.config import PeerConfig, Timeouts
@@ -94,6 +96,7 @@ _NAMES = {  # by the module that has them
         "BaseGraph Cycle DirectedRandom DirectedRing EdgeList ErdosRenyi FourNodeRing FullyConnected Matchings "
         "OnePeerExponential RandomMatching RandomRegular Redrawn Ring SmallWorld Star Topology Torus"
     ),
+    "graphs.clock": "Clock Distribution LogNormal Uniform",
     "graphs.faults": "Faults",
     "data": (
         "AgNews CelebA Cifar10 Cifar100 Digits Emnist FashionMnist Femnist HuggingFace ImageFolder Imagenette "
@@ -114,6 +117,7 @@ _NAMES = {  # by the module that has them
     "runs.comparison": "Comparison Difference Estimate SettingSummary ToTarget",
     "runs.run": "Result Run open_run write_report",
     "simulator.compare": "compare",
+    "simulator.plan": "Plan plan",
     "simulator.simulate": "StopRequest resume settle simulate",
     "simulator.sweep": "sweep",
     "peers.config": "PeerConfig Timeouts",
@@ -123,24 +127,24 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
     "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "Auto", "BFloat16", "BaseGraph", "ByClient",
-    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Comparison",
-    "Compressor", "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze",
-    "Difference", "Digits", "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Dpsgd", "DriftCorrection",
-    "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Estimate", "Evaluation", "Experiment",
-    "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected",
-    "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins",
-    "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly", "LogisticRegression", "Matchings",
-    "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential",
-    "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic",
-    "QuantSgp", "Quantize", "Quantized", "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching",
-    "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54",
-    "Result", "Ring", "Round", "Run", "Scaled", "Schedule", "Scsp", "SentenceLength", "SettingSummary", "Sgp",
-    "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps",
-    "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task", "Threshold", "Timeouts", "ToTarget", "TopK",
-    "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms",
-    "compare", "compressors", "core", "grid", "models", "open_run", "partial_average", "partitions", "recipes",
-    "resume", "run_peer", "settle", "simulate", "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms",
-    "where", "write_report",
+    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Clock",
+    "Comparison", "Compressor", "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone",
+    "DeepSqueeze", "Difference", "Digits", "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Distribution",
+    "Dpsgd", "DriftCorrection", "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Estimate", "Evaluation",
+    "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier",
+    "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette",
+    "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly", "LogNormal",
+    "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens",
+    "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Plan",
+    "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
+    "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit",
+    "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled", "Schedule", "Scsp",
+    "SentenceLength", "SettingSummary", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
+    "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
+    "Threshold", "Timeouts", "ToTarget", "TopK", "Topology", "Torus", "Transform", "Transformer", "Uniform", "Vgg11",
+    "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compare", "compressors", "core", "grid", "models",
+    "open_run", "partial_average", "partitions", "plan", "recipes", "resume", "run_peer", "settle", "simulate",
+    "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -495,3 +495,36 @@ main()
     assert done.returncode == 130
     assert done.stderr.strip().startswith("gossamer: stopped; ")
     assert "Traceback" not in done.stderr
+
+
+def test_plan_tells_what_a_run_would_take(in_process: Run, tmp_path: Path) -> None:
+    words = ("plan", "lace-digits", *QUICK, "--rounds", "20", "--workers", "1", "--set", "clock.network=lora")
+    told = in_process(*words, "--html", "plan.html")
+    assert told.returncode == 0, told.stderr
+    for expected in ("parameters", "bytes in all", "spectral gap", "time by the clock", "90 samples", "▒"):
+        assert expected in told.stdout
+    page = (tmp_path / "plan.html").read_text()
+    assert "<th>bytes in all</th>" in page
+    assert "http" not in page
+    found = json.loads(in_process(*words, "--json").stdout)
+    assert found["bytes_total"] == found["bytes_values"] + found["bytes_metadata"]
+    assert found["clock_seconds"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.html"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["lace-digit"], "did you mean lace-digits?"),
+        (["lace-digits", "--set", "clock.network=5g"], "it must be"),
+        (["lace-digits", "--set", "clock.step_seconds=[1]"], "there are 16 nodes; give one for each"),
+        (["lace-digits", "--set", "topology.name=ring"], "needs a graph that changes"),
+        (["dpsgd-digits", *QUICK, "--rounds", "2", "--html", "none/plan.html"], "cannot be written"),
+        (["lace-digits", "--html", "."], "exists already"),
+    ],
+)
+def test_a_plan_of_what_cannot_run_is_refused_in_a_sentence(in_process: Run, words: list[str], told: str) -> None:
+    done = in_process("plan", *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""TCP proxies on this machine that delay, break and cut connections: a bad network between peers."""
+"""TCP proxies on this machine that delay, slow, break and cut connections: a bad network between peers."""
 
 import asyncio
 import random
@@ -11,11 +11,24 @@ PIECE = 64 * 1024
 
 
 @dataclass
+class Uplink:
+    """What one peer's connections to others share: what they carry leaves one piece after the other."""
+
+    bits_per_second: float
+    free_at: float = 0.0  # by time.monotonic
+
+    def leaves_at(self, num_bytes: int) -> float:
+        self.free_at = max(self.free_at, time.monotonic()) + 8 * num_bytes / self.bits_per_second
+        return self.free_at
+
+
+@dataclass
 class Weather:
     """What happens to the connections of one proxy; may be changed at any time."""
 
     delay_seconds: float = 0.0
     break_probability: float = 0.0  # of a connection, for every piece of data on it
+    uplink: Uplink | None = None  # of the peer that connects; what comes back is not slowed
     cut: bool = False  # nothing passes, and no one is told
     num_bytes: int = 0  # that have passed
     num_broken: int = 0
@@ -66,13 +79,15 @@ class Proxies:
             weather.writers.discard(writer)
             return
         weather.writers.add(there)
-        ways = [self._carry(reader, there, weather), self._carry(there_reader, writer, weather)]
+        ways = [self._carry(reader, there, weather, weather.uplink), self._carry(there_reader, writer, weather, None)]
         await asyncio.wait([asyncio.ensure_future(way) for way in ways], return_when=asyncio.FIRST_COMPLETED)
         for end in (writer, there):
             end.transport.abort()
             weather.writers.discard(end)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, weather: Weather) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, weather: Weather, uplink: Uplink | None
+    ) -> None:
         line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
 
         async def deliver() -> None:
@@ -91,7 +106,8 @@ class Proxies:
                 if self._random.random() < weather.break_probability:
                     weather.num_broken += 1
                     return
-                await line.put((time.monotonic() + weather.delay_seconds, piece))
+                leaves = time.monotonic() if uplink is None else uplink.leaves_at(len(piece))
+                await line.put((leaves + weather.delay_seconds, piece))
                 if delivery.done():
                     return
         except OSError:

@@ -53,6 +53,9 @@ class _Derived(Algorithm):
     def averages(self) -> bool:
         return self._other.averages
 
+    def fraction(self, round: Round, num_parameters: int) -> Tensor | None:
+        return self._other.fraction(round, num_parameters)
+
 
 @dataclass(frozen=True)
 class Wrapper(_Derived):

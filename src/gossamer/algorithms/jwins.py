@@ -159,6 +159,9 @@ class QuantizedJwins(Algorithm):
     def init(self, x0: Tensor) -> QuantizedState:
         return QuantizedState(self._jwins.init(x0), torch.zeros_like(x0))
 
+    def fraction(self, round: Round, num_parameters: int) -> Tensor:
+        return self._jwins.fraction(round, num_parameters)
+
     def model(self, state: QuantizedState) -> Tensor:
         return state.inner.x
 

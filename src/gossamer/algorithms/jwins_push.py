@@ -76,6 +76,9 @@ class JwinsPush(Algorithm):
     def __post_init__(self) -> None:
         _ = self._jwins  # checks the settings
 
+    def fraction(self, round: Round, num_parameters: int) -> Tensor:
+        return self._jwins.fraction(round, num_parameters)
+
     def init(self, x0: Tensor) -> State:
         c = self.transform.forward(x0)
         return State(c, torch.ones_like(c), c, c)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from gossamer.runs.report import size
 from gossamer.runs.report.text import duration
-from gossamer.runs.run import OnRound, Run, labels
+from gossamer.runs.run import OnRound, Run, labels, metric_of
 from gossamer.runs.tables import Texts, caption, differing_texts, target_text, target_texts, texts
 
 if TYPE_CHECKING:
@@ -84,9 +84,8 @@ class Progress:
 
         def on_round(metrics: dict[str, Any]) -> None:
             nonlocal news
-            measured = [key for key in metrics if key.endswith("_mean")]
-            if measured:
-                news = f"{measured[0].removesuffix('_mean')} {_figure(measured[0], metrics[measured[0]])}  "
+            if metric := metric_of(metrics):
+                news = f"{metric} {_figure(metric, metrics[f'{metric}_mean'])}  "
             line, completed = f"{before}{news}{size(metrics['bytes_sent'])}", done + metrics["round"]
             self._bars.update(self._tasks[name], completed=completed, news=line)
             terminal = self._console.is_terminal

@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, precompile, runs, sweeps
+from gossamer.cli import cost, data, experiments, peers, plan, precompile, runs, sweeps
 from gossamer.cli.options import say
 
 
@@ -21,7 +21,7 @@ def cli() -> None:
 
 for command in (
     *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
-    *(sweeps.sweep, sweeps.compare),
+    *(sweeps.sweep, sweeps.compare, plan.plan),
     *(experiments.list_, experiments.init, data.data, cost.cost),
     *(peers.keys, peers.peer, peers.up, precompile.precompile),
 ):

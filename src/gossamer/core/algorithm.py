@@ -117,6 +117,10 @@ class Algorithm:
         """Take in what the in-neighbours shared."""
         raise NotImplementedError(f"{type(self).__name__} must define receive")
 
+    def fraction(self, round: Round, num_parameters: int) -> Tensor | None:
+        """(B, 1): how much of its values each node sends in an exchange, where that is drawn; None: where it is not."""
+        return None
+
     def averaging_rate(self, round: Round) -> float:
         """By how much an exchange of this round moves a node towards the average."""
         return 1.0

@@ -12,6 +12,7 @@ from gossamer.data import Digits
 from gossamer.data.partition import Iid, Partition, check_enough
 from gossamer.experiments import auto, requirements
 from gossamer.experiments.tables import ExperimentError, TaskSource, named, section, words
+from gossamer.graphs.clock import Clock
 from gossamer.graphs.delivery import Delivery
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.topologies import RandomRegular, Ring, Topology
@@ -107,6 +108,7 @@ class Experiment:
     wire: Wire = field(default_factory=Wire)
     faults: Faults = field(default_factory=Faults)
     privacy: Privacy = field(default_factory=Privacy)
+    clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -140,7 +142,9 @@ class Experiment:
         with section("topology"):
             topology = chosen.topology.with_digests()
         with section("faults"):
-            return replace(chosen, topology=topology, faults=self.faults.with_digests())
+            faults = self.faults.with_digests()
+        with section("clock"):
+            return replace(chosen, topology=topology, faults=faults, clock=self.clock.with_digests())
 
     def load_task(self) -> Task:
         """The task, with what is to be held out of its training samples, where it is to be computed."""
@@ -183,7 +187,7 @@ class Experiment:
     def _pooled(self) -> "Experiment":
         """One node with all data, which takes as many samples per step as all nodes would."""
         pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
-        return replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults())
+        return replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults(), clock=Clock())
 
     def _resolved(self, task: Task) -> "Experiment":
         counts = self.nodes, self.rounds, self.nodes * self.local_steps * self.batch_size, task.num_test_samples
@@ -195,7 +199,8 @@ class Experiment:
         shared = self.topology, self.nodes, self.seed
         channels = num_channels(self.algorithm.parts)
         rounds = self.training_rounds if self.asynchronous else 0
-        return Delivery(*shared, self.algorithm.on_missing, self.faults, self.exchanges, channels, rounds)
+        on_missing, faults, clock = self.algorithm.on_missing, self.faults, self.clock
+        return Delivery(*shared, on_missing, faults, self.exchanges, channels, rounds, clock)
 
     def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
         """A node's ends of its links, where this is the experiment as it is run."""

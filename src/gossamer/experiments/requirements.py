@@ -102,6 +102,8 @@ def _check_rounds(experiment: "Experiment") -> None:
         )
     with section("faults"):
         experiment.faults.check(experiment.nodes)
+    with section("clock"):
+        experiment.clock.check(experiment.nodes)
     if "one_local_step" in algorithm.requires and experiment.local_steps != 1:
         raise ExperimentError(
             f"local_steps: {name} is defined for one local step per round, {experiment.local_steps} was given; take 1"
@@ -120,8 +122,13 @@ def _check_asynchrony(experiment: "Experiment") -> None:
         )
     if experiment.faults.slow and not experiment.asynchronous:
         raise ExperimentError(
-            "faults.slow: everyone waits for a slow node, so that only the time changes, which is not simulated; "
-            "leave it out, or set asynchronous = true"
+            "faults.slow: everyone waits for a slow node, so that only the time changes; "
+            "leave it out, set asynchronous = true, or say how quick nodes are in [clock]"
+        )
+    if experiment.asynchronous and experiment.clock.on and (experiment.faults.slow or experiment.clock.steps):
+        what = "faults.slow" if experiment.faults.slow else "clock.steps"
+        raise ExperimentError(
+            f"{what}: in an asynchronous run clock.step_seconds says how quick each node is; leave {what} out"
         )
 
 

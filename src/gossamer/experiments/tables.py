@@ -11,6 +11,7 @@ from gossamer.core import Algorithm, Task
 from gossamer.data import TASKS
 from gossamer.data.partition import PARTITIONS, Partition
 from gossamer.experiments.auto import Auto
+from gossamer.graphs.clock import DISTRIBUTIONS, Distribution
 from gossamer.graphs.topologies import TOPOLOGIES, Topology
 from gossamer.models import MODELS, Architecture
 from gossamer.training.optimizer import SCHEDULES, Schedule
@@ -37,6 +38,7 @@ TABLES: dict[type, dict[str, type]] = {
     Compressor: dict(COMPRESSORS),
     Transform: dict(TRANSFORMS),
     Architecture: dict(MODELS),
+    Distribution: dict(DISTRIBUTIONS),
 }
 """What an experiment file can name, by the type of the setting."""
 

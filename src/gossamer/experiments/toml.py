@@ -4,7 +4,9 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
+from functools import reduce
 from math import isfinite
+from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -14,6 +16,7 @@ import tomli_w
 
 from gossamer.experiments.experiment import Experiment, Wire
 from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, named, words
+from gossamer.graphs.clock import Clock
 from gossamer.models.norms import GROUPED
 
 Document = dict[str, Any]
@@ -131,17 +134,20 @@ def _today(name: Any) -> Any:
     return OLD_NAMES.get(name, name)
 
 
-def _given(hint: Any) -> Any:
-    """Of an optional topology, compressor, ..., the type that it has if it is given; of all else, the type."""
-    return next((kind for kind in get_args(hint) if kind in TABLES), hint) if _optional(hint) else hint
-
-
-def _optional(hint: Any) -> bool:
-    return get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
+def _given(hint: Any, is_plain: bool) -> Any:
+    """Of an optional topology, compressor, ..., the type that it has if it is given, and of "a number or a
+    distribution" the one or the other; of all else, the type."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    plain = [kind for kind in kinds if kind not in TABLES]
+    if not plain or len(plain) == len(kinds):
+        return kinds[0] if not plain else hint
+    return reduce(or_, plain) if is_plain else next(kind for kind in kinds if kind in TABLES)
 
 
 def _read(hint: Any, value: Any, path: str) -> Any:
-    hint = _given(hint)
+    hint = _given(hint, not isinstance(value, (str, dict)))
     if hint in TABLES:
         return read_named(hint, value, path)
     if is_dataclass(hint):
@@ -230,7 +236,7 @@ def guess(word: str, known: Iterable[str]) -> str:
 
 
 def _write(hint: Any, value: Any) -> Any:
-    hint = _given(hint)
+    hint = _given(hint, isinstance(value, (int, float, tuple, list)))
     if value is not None and (is_dataclass(value) or hint in TABLES):
         hints = get_type_hints(type(value))
         keys = [f.name for f in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
@@ -243,3 +249,6 @@ def _write(hint: Any, value: Any) -> Any:
         of = (get_args(hint) or (None,))[0]
         return [item for item in (_write(of, each) for each in value) if item is not None]
     return None  # a module, a tensor, a function: only Python can say it
+
+
+ADDED["clock"] = _write(Clock, Clock())

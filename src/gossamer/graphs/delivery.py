@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gossamer.core import OnMissing
 from gossamer.core.rng import philox
+from gossamer.graphs.clock import Clock, Floats
 from gossamer.graphs.faults import Faults
 from gossamer.graphs.mixing_matrix import MixingMatrix
 from gossamer.graphs.topologies import Topology
@@ -55,6 +56,7 @@ class Delivery:
     exchanges: int = 1  # per round
     channels: int = 1  # of cumulative parts: what an exchange adds to, exchange + channels adds to next
     asynchronous_rounds: int = 0  # for so many rounds nodes wait for nobody, and each has a clock of its own
+    clock: Clock = Clock()  # how quick the nodes of a simulation are, if they wait for nobody
 
     def mixing(self, exchange: int) -> MixingMatrix:
         return self.topology.at(self.nodes, self.seed, exchange)
@@ -65,7 +67,27 @@ class Delivery:
         """(n,): which nodes take part."""
         round = exchange // self.exchanges
         up = self.faults.up(self.nodes, round)
-        return up & self.faults.ready(self.nodes, round) if round < self.asynchronous_rounds else up
+        return up & self._ready(round) if self.is_asynchronous(round) else up
+
+    def is_asynchronous(self, round: int) -> bool:
+        """Do nodes wait for nobody in this round?"""
+        return round < self.asynchronous_rounds
+
+    @property
+    def complete(self) -> bool:
+        """Does every message of a simulation arrive in the exchange in which it is sent?"""
+        return not self.faults.any and not (self.asynchronous_rounds and self.clock.on)
+
+    def _ready(self, round: int) -> Marks:
+        """Which nodes have ended a round of their own by the time that the quickest ends this one."""
+        done = [np.floor(number * self._paces + 1e-9) for number in (round, round + 1)]
+        return self.faults.ready(self.nodes, round) & (done[1] > done[0])
+
+    @cached_property
+    def _paces(self) -> Floats:
+        """(n,): rounds of each node per round of the quickest."""
+        seconds = self.clock.speeds(self.nodes, self.seed).step_seconds
+        return seconds.min() / seconds if seconds.min() > 0 else np.ones(self.nodes)
 
     @cached_property
     def depth(self) -> int:
@@ -91,7 +113,7 @@ class Delivery:
     def arrivals(self, exchange: int) -> Links:
         """What every node takes in, its own message included, sorted by receiver, sender and age."""
         mixing = self.mixing(exchange)
-        if not self.faults.any:
+        if self.complete:
             return Links(mixing.receivers, mixing.senders, np.zeros_like(mixing.senders), mixing.weights)
         aged = [links for age in range(self.depth) if (links := self._of_age(exchange, age)) is not None]
         came = Links(*(np.concatenate(columns) for columns in zip(*aged, strict=True)))

@@ -129,17 +129,17 @@ def directed_random(nodes: int, out_degree: int, bits: np.random.Philox) -> Link
     return pairs(np.repeat(order, out_degree), receivers.ravel())
 
 
-def read_file(path: str, expected: str) -> tuple[str, str]:
-    """The text of a graph's file, and its digest, which must be the expected one unless that is empty."""
+def read_file(path: str, expected: str, what: str = "graph") -> tuple[str, str]:
+    """The text of a graph's or a trace's file, and its digest, which must be the expected one unless that is empty."""
     try:
         content = Path(path).read_bytes()
         text, digest = content.decode(), sha256(content).hexdigest()[:16]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ValueError(f"the graph {path} cannot be read: {reason}") from error
+        raise ValueError(f"the {what} {path} cannot be read: {reason}") from error
     if expected not in ("", digest):
         raise ValueError(
-            f"the graph {path} is not the one whose digest is {expected}; put that back, or start a new run"
+            f"the {what} {path} is not the one whose digest is {expected}; put that back, or start a new run"
         )
     return text, digest
 

@@ -66,6 +66,12 @@ class Result(TypedDict):
     bytes_metadata: int  # frames, tags and indices
     bytes_resync: NotRequired[int]  # to nodes that had missed messages
     bytes_share_of_full: float  # of what full sharing would have sent
+    clock_seconds: NotRequired[float]  # with [clock]: virtual time at which the last node ended
+    clock_seconds_mean: NotRequired[float]  # mean over nodes
+    energy_joules_mean: NotRequired[float]  # per node: computing and radio
+    energy_joules_radio_mean: NotRequired[float]
+    battery_share_mean: NotRequired[float]  # of clock.battery_wh, per node
+    battery_share_max: NotRequired[float]  # of the node that needed most
     seconds: float
 
 
@@ -148,7 +154,7 @@ class Run:
         last = self.metrics[-1]
         evaluated = next(m for m in reversed(self.metrics) if "test_loss" in m)
         trained = next(m for m in reversed(self.metrics) if "train_loss" in m)
-        metric = next(k.removesuffix("_mean") for k in evaluated if k.endswith("_mean"))
+        metric = metric_of(evaluated)
         kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
         left_out = ("round", "parts", "seconds")
@@ -174,6 +180,12 @@ class Run:
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
         return cast(Result, result)
+
+
+def metric_of(evaluated: Metrics) -> str:
+    """What a round's evaluation measured, such as "accuracy"; "" if there was none."""
+    named = (key.removesuffix("_mean") for key in evaluated if key.endswith("_mean"))
+    return next((name for name in named if f"{name}_min" in evaluated), "")
 
 
 def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = None) -> Run:

@@ -70,6 +70,19 @@ class RoundBytes:
             **dict(zip((f"bytes_{name}" for name in self._compare), self._compared.tolist(), strict=True)),
         }
 
+    def per_message(self) -> NDArray[np.int64]:
+        """(n, 3): header, indices and values of each node's message in the last exchange."""
+        sizes: NDArray[np.int64] = self._links[-1][2].numpy()
+        return sizes if self._shared.messages else np.zeros_like(sizes)
+
+    def per_link(self) -> NDArray[np.int64]:
+        """The bytes of the last exchange on each of its links; 0 if there are no messages."""
+        sent, resend, message_bytes = self._links[-1]
+        if not self._shared.messages:
+            return np.zeros(len(sent.senders), np.int64)
+        lengths: NDArray[np.int64] = message_bytes.sum(1).numpy()
+        return np.where(resend.is_resync, 0, lengths[sent.senders]) + resend.num_bytes
+
     def by_link(self) -> list[dict[str, int]]:
         """The bytes of every exchange on every link."""
         lines = []

@@ -148,7 +148,7 @@ def _ledgers(experiment: Experiment, num_parameters: int, memory: Memory) -> lis
     parts, delivery = experiment.algorithm.parts, experiment.delivery
     period = experiment.topology.period(experiment.nodes, experiment.seed)
     same_links = period > 0 and delivery.channels % period == 0  # in all exchanges of a channel
-    if not has_cumulative(parts) or (same_links and not experiment.faults.any):
+    if not has_cumulative(parts) or (same_links and delivery.complete):
         return []
     plain = plain_bytes(parts, num_parameters)
     return [ResyncLedger.of(experiment.nodes, plain, memory.zeros) for _ in range(delivery.channels)]

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from tempfile import gettempdir
@@ -15,13 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.core import Task
+from gossamer.core import Samples, Task
 from gossamer.core.state import tensors_of
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.delivery import Links
 from gossamer.simulator import spawned_worker as spawned
 from gossamer.simulator.accounting import MassAccount, RoundBytes
 from gossamer.simulator.block_runner import BlockRunners
+from gossamer.simulator.clock import RunClock
 from gossamer.simulator.evaluation import num_tested, scores_of
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
@@ -78,6 +79,7 @@ class Simulation:
                 self._plan = WorkPlan.of(self._prepared, 1)
         self._shared = self._allocate(scratch)
         self._mass = MassAccount(self.experiment, self._shared)
+        self._clock = RunClock(self.experiment, self.task)
         self._bytes: RoundBytes  # of the last round
 
     def _allocate(self, scratch: Path | None) -> SharedState:
@@ -123,6 +125,7 @@ class Simulation:
             deliveries = self._deliveries(exchange)
             self._workers.run("outgoing", exchange)
             self._bytes.add(exchange, *deliveries)
+            self._clock.exchange(exchange, *deliveries, self._bytes.per_link())
             self._workers.run("incoming", exchange)
             self.totals["mass_lost"] += self._mass.lost(exchange)
         self.totals["sent"] += sum(self._bytes.by_kind.values())
@@ -139,7 +142,25 @@ class Simulation:
             divergence = self._compare()
             self._workers.run("evaluate", self.round - 1)
             metrics |= {"divergence": divergence, **self._evaluation(divergence)}
+        metrics |= self._clock.metrics()
         return metrics | {"seconds": time.perf_counter() - started}
+
+    def evaluate_some(self, most: int | None) -> float:
+        """Run at most so many work items per worker of an evaluation, to see how long it takes; their share of it."""
+        assert self._workers is not None
+        self._compare()
+        self._workers.run("evaluate", self.round - 1, most)
+        items = self._plan.by_worker("evaluate")
+        return sum(len(of_worker[:most]) for of_worker in items) / sum(map(len, items))
+
+    @property
+    def shards(self) -> Sequence[Samples]:
+        """The training samples of each node."""
+        return self._prepared.shards
+
+    def message_bytes(self) -> NDArray[np.int64]:
+        """(n, 3): header, indices and values of each node's message in the last exchange."""
+        return self._bytes.per_message()
 
     def _train_loss(self) -> float:
         """The mean over the nodes that took part; 0 if none did."""
@@ -155,9 +176,10 @@ class Simulation:
         return dict(tensors_of(self._shared.state)) | self._beside_the_state()
 
     def _beside_the_state(self) -> dict[str, Tensor]:
-        """The models' buffers, cumulative sums and whom they reached, and messages that may still arrive."""
+        """The models' buffers, cumulative sums and whom they reached, messages that may still arrive, and the clock."""
         ledgers = enumerate(self._shared.resync_ledgers)
         beside = {name: tensor for channel, ledger in ledgers for name, tensor in ledger.saved(channel).items()}
+        beside |= self._clock.saved
         if self._shared.buffers.numel():
             beside["buffers"] = self._shared.buffers
         for name, part in self._shared.messages.items():

@@ -111,9 +111,9 @@ class InProcessPool:
     def __init__(self, plan: WorkPlan, run: Run):
         self._plan, self._run = plan, run
 
-    def run(self, stage: str, round: int) -> None:
+    def run(self, stage: str, round: int, most: int | None = None) -> None:
         for items in self._plan.by_worker(stage):
-            for item in items:
+            for item in items[:most]:
                 self._run(stage, round, item)
 
     def close(self) -> None:
@@ -145,9 +145,10 @@ class WorkerPool:
         self._workers = workers
         atexit.register(self.close)  # if nobody else does: multiprocessing would ask them to terminate, and wait
 
-    def run(self, stage: str, round: int) -> None:
-        """If several items fail, raises the error of the first, as one worker would."""
-        left = [deque(items) for items in self._plan.by_worker(stage)]
+    def run(self, stage: str, round: int, most: int | None = None) -> None:
+        """If several items fail, raises the error of the first, as one worker would. With `most`, only so many items
+        for each worker are run."""
+        left = [deque(items[:most]) for items in self._plan.by_worker(stage)]
         busy: dict[Connection, tuple[int, int]] = {}  # the number of a worker and the item that it has taken
         failures: dict[int, Exception] = {}
 

@@ -30,8 +30,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from gossamer.algorithms import ALGORITHMS, DeepSqueeze
 from gossamer.compressors import Quantize
-from gossamer.core import Algorithm, Round
+from gossamer.core import Algorithm, Round, Task
 from gossamer.core.rng import Streams
+from gossamer.data import Supervised
 from gossamer.graphs.topologies import DirectedRing, Ring
 from gossamer.models.low_precision import LAYERS
 from gossamer.models.norms import EvoNorm, RangeBatchNorm
@@ -96,6 +97,8 @@ def layers_of(module: nn.Module, sample: Tensor, batch: int) -> list[Layer]:
     names = {layer: name for name, layer in module.named_modules()}
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], out: Tensor | tuple[Tensor, ...]) -> None:
+        if not inputs or not isinstance(inputs[0], Tensor):
+            return  # of a model of the user's own: not a layer that the formulas know
         result = out if isinstance(out, Tensor) else out[0]
         found.append(_layer(names[layer], layer, inputs[0], result, batch))
 
@@ -116,7 +119,7 @@ def _layer(name: str, layer: nn.Module, x: Tensor, out: Tensor, batch: int) -> L
     given, made = batch * x.numel(), batch * out.numel()
     training, inference = _operations(layer, given, made, x, batch)
     weights = [p.numel() for p in layer.parameters()]
-    rounds = type(layer) in LAYERS
+    rounds = type(layer) in LAYERS or type(layer) in LAYERS.values()
     numbers = given if isinstance(layer, (*CONVOLUTIONS, nn.Linear)) else 0
     whole = layer.weight.numel() if isinstance(layer, (*CONVOLUTIONS, nn.Linear, nn.Embedding)) else 0
     of_inputs, of_weights = Operations(2 * numbers, 4 * numbers), Operations(2 * whole, 4 * whole)
@@ -194,6 +197,18 @@ class Cost:
 
     def weight_bytes(self, int8: bool) -> int:
         return sum(_width(layer, int8) * layer.num_parameters for layer in self.layers)
+
+
+def step_joules(task: Task, batch: int) -> float:
+    """The energy of one local step of a node by the formulas, in the precision of the task's model; 0 if the task has
+    no module."""
+    if not isinstance(task, Supervised):
+        return 0.0
+    module = task.module_with(task.initial_model(0), task.buffers)
+    sample = task.minibatch(np.arange(1), 0)[0].cpu()
+    int8 = any(type(layer) in LAYERS.values() for layer in module.modules())
+    layers = layers_of(module, sample, batch)
+    return Cost(layers, sum(p.numel() for p in module.parameters()), 1).energy_mj(int8) / 1000
 
 
 def _width(layer: Layer, int8: bool) -> int:
