@@ -14,6 +14,8 @@ from gossamer.cli.options import (
     Mistake,
     checkpoint_option,
     data_option,
+    examples,
+    experiment_argument,
     experiment_of,
     experiment_options,
     json_option,
@@ -27,8 +29,14 @@ if TYPE_CHECKING:
     from gossamer.runs.run import Run
 
 
-@click.command()
-@click.argument("experiment")
+@click.command(
+    epilog=examples(
+        "gossamer run jwins-digits --rounds 30",
+        "gossamer run experiment.toml --set algorithm.budget=0.2 --seed 1 --out runs/mine",
+        "gossamer run jwins-cifar10 --data ~/data --workers 2",
+    )
+)
+@experiment_argument
 @experiment_options
 @click.option("--out", type=PATH, help="A new directory for the run; by default under runs/.")
 @checkpoint_option
@@ -63,7 +71,7 @@ def run(
     _show(done, as_json)
 
 
-@click.command()
+@click.command(epilog=examples("gossamer resume runs/mine", "gossamer resume runs/mine --workers 1 --json"))
 @click.argument("run", type=PATH)
 @checkpoint_option
 @data_option
@@ -85,7 +93,7 @@ def resume(
     _show(done, as_json)
 
 
-@click.command()
+@click.command(epilog=examples("gossamer settle runs/mine", "gossamer settle runs/mine --rounds 12 --out runs/mine-12"))
 @click.argument("run", type=PATH)
 @click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Without training.")
 @click.option("--out", type=PATH, help="A new directory; by default RUN-settled.")
@@ -113,7 +121,9 @@ def _show(done: "Run", as_json: bool) -> None:
     console().print(f"kept in {done.directory}", soft_wrap=True)
 
 
-@click.command()
+@click.command(
+    epilog=examples("gossamer report runs/mine", "gossamer report runs/mine runs/jwins-digits --out both.html")
+)
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--out", type=PATH, default=Path("report.html"), show_default=True, help="The page.")
 def report(runs: tuple[Path, ...], out: Path) -> None:
@@ -144,7 +154,9 @@ def _node(context: click.Context, option: click.Parameter, given: str | None) ->
     return int(given)
 
 
-@click.command()
+@click.command(
+    epilog=examples("gossamer export runs/mine", "gossamer export runs/mine --node 3 --out node3.safetensors")
+)
 @click.argument("run", type=PATH)
 @click.option("--node", callback=_node, help="A node's number, or mean.  [default: mean; of a peer, its own]")
 @click.option("--out", type=PATH, default=Path("model.safetensors"), show_default=True, help="A new file.")
@@ -158,7 +170,7 @@ def export(run: Path, node: Any, out: Path, data: str | None) -> None:
     click.echo(f"wrote {out}", err=True)
 
 
-@click.command()
+@click.command(epilog=examples("gossamer demo", "gossamer demo --seeds 1 --rounds 50"))
 @click.option("--rounds", type=click.IntRange(min=1), default=150, show_default=True, help="Rounds with training.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each, seeds 0, 1, ...")
 @click.option("--out", type=PATH, help="A new directory; by default under runs/.")
