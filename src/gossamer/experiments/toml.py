@@ -32,6 +32,7 @@ ADDED = {
     "task.model.every_step": False,
     "task.pixels": "centred",
     "optimizer.schedule.warmup": 0,
+    "evaluation.personal": False,
 }  # keys that earlier versions did not have, and what they stood for
 
 
