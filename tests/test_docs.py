@@ -109,7 +109,7 @@ def test_options_that_the_pages_for_users_name_exist() -> None:
     }
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for code in inline(page):
-            if code.startswith("pip "):
+            if code.startswith(("pip ", "tensorboard ")):
                 continue
             for option in re.findall(r"(?:^| )(--[a-z-]+)", code):
                 assert option in known, f"{page.name}: {code}"

@@ -48,7 +48,9 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     )
     from gossamer.experiments.auto import Auto
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
+    from gossamer.runs.loggers import MLflowLogger, TensorBoardLogger, WandbLogger
     from gossamer.runs.run import Result, Run, open_run, write_report
+    from gossamer.simulator.pack import pack
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
     from gossamer.peers.config import PeerConfig, Timeouts
     from gossamer.peers.peer import run_peer
@@ -106,7 +108,9 @@ _NAMES = {  # by the module that has them
     "core": "Algorithm Inbox Message Part PartSpec Quantized Round Streams Task partial_average sparse_part where",
     "experiments.auto": "Auto",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
+    "runs.loggers": "MLflowLogger TensorBoardLogger WandbLogger",
     "runs.run": "Result Run open_run write_report",
+    "simulator.pack": "pack",
     "simulator.simulate": "StopRequest resume settle simulate",
     "peers.config": "PeerConfig Timeouts",
     "peers.peer": "run_peer",
@@ -121,17 +125,17 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "Emnist", "Epidemic", "ErdosRenyi", "Evaluation", "Experiment", "ExperimentError", "FashionMnist", "Faults",
     "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace",
     "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace",
-    "LayerwiseTopK", "LocalOnly", "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist",
-    "Momentum", "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition",
-    "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
+    "LayerwiseTopK", "LocalOnly", "LogisticRegression", "MLflowLogger", "Matchings", "MatrixFactorization", "Message",
+    "Mlp", "Mnist", "Momentum", "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec",
+    "Partition", "PeerConfig", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
     "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn",
     "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled",
     "Schedule", "Scsp", "SentenceLength", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
     "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
-    "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11", "Wavelet", "Wire",
-    "Wrapper", "__version__", "algorithms", "compressors", "core", "models", "open_run", "partial_average",
-    "partitions", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "tasks", "to_int8",
-    "topologies", "transforms", "where", "write_report",
+    "TensorBoardLogger", "Threshold", "Timeouts", "TopK", "Topology", "Torus", "Transform", "Transformer", "Vgg11",
+    "WandbLogger", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compressors", "core", "models",
+    "open_run", "pack", "partial_average", "partitions", "recipes", "resume", "run_peer", "settle", "simulate",
+    "sparse_part", "tasks", "to_int8", "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ CLIENTS = replace(
     partition=gs.ByClient(),
     algorithm=gs.Dpsgd(),
 )
-ADDED = {"accuracy_worst_decile", "accuracy_personal_mean"}
+ADDED = {"accuracy_worst_decile", "accuracy_personal_mean"}  # to the result
 
 
 def right(task: gs.Supervised, model: Tensor) -> np.ndarray:
@@ -42,6 +42,7 @@ def test_labels_count_as_much_as_they_do_among_the_nodes_own_samples() -> None:
         scores = right(task, model)
         expected.append(sum(share * scores[tested == label].mean() for label, share in shares.items()))
     assert run.result["accuracy_personal_mean"] == pytest.approx(np.mean(expected), abs=1e-9)
+    assert list(run.metrics[-1]["accuracy_personal_by_node"].values()) == pytest.approx(expected, abs=1e-9)
     assert run.result["accuracy_personal_mean"] > run.result["accuracy_mean"] + 0.05  # what skew does early on
 
 
@@ -58,7 +59,8 @@ def test_where_clients_are_whole_the_test_samples_of_a_nodes_own_clients_count()
 
 
 def without(run: gs.Run) -> list[dict[str, Any]]:
-    return [{k: v for k, v in metrics.items() if k not in ADDED | {"seconds"}} for metrics in run.metrics]
+    left_out = ADDED | {"seconds", "accuracy_personal_by_node"}
+    return [{key: value for key, value in metrics.items() if key not in left_out} for metrics in run.metrics]
 
 
 @pytest.mark.parametrize("experiment", [SHARDS, CLIENTS], ids=["labels", "clients"])

@@ -20,7 +20,7 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
+    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.pack, runs.demo),
     *(experiments.list_, experiments.show, experiments.init, experiments.schema, experiments.completion),
     *(data.data, cost.cost),
     *(peers.keys, peers.peer, peers.up, precompile.precompile),

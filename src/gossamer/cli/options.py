@@ -21,6 +21,9 @@ checkpoint_option = click.option(
     "--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds."
 )
 experiment_argument = click.argument("experiment", shell_complete=complete_experiment)
+tensorboard_option = click.option(
+    "--tensorboard", is_flag=True, help="Write events for TensorBoard, too, to RUN/tensorboard."
+)
 data_option = click.option("--data", help="The directory with data sets; by default what GOSSAMER_DATA names.")
 
 

@@ -1,7 +1,9 @@
-"""The commands of runs in the simulator: run, resume, settle, report, export, demo."""
+"""The commands of runs in the simulator: run, resume, settle, report, export, pack, demo."""
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,19 +23,20 @@ from gossamer.cli.options import (
     json_option,
     look_for_data_in,
     scratch_option,
+    tensorboard_option,
     unused,
     workers_option,
 )
 
 if TYPE_CHECKING:
-    from gossamer.runs.run import Run
+    from gossamer.runs.run import OnRound, Run
 
 
 @click.command(
     epilog=examples(
         "gossamer run jwins-digits --rounds 30",
         "gossamer run experiment.toml --set algorithm.budget=0.2 --seed 1 --out runs/mine",
-        "gossamer run jwins-cifar10 --data ~/data --workers 2",
+        "gossamer run jwins-cifar10 --data ~/data --workers 2 --tensorboard",
     )
 )
 @experiment_argument
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 @data_option
 @workers_option
 @scratch_option
+@tensorboard_option
 @json_option
 def run(
     experiment: str,
@@ -54,6 +58,7 @@ def run(
     data: str | None,
     workers: int | None,
     scratch: Path | None,
+    tensorboard: bool,
     as_json: bool,
 ) -> None:
     """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
@@ -66,8 +71,9 @@ def run(
     if chosen.note:
         console().print(chosen.note, soft_wrap=True)
     out = out or unused(Path("runs") / chosen.name)
-    with Progress({chosen.name: chosen.rounds}) as progress:
-        done = simulate(chosen, out, workers, checkpoint_every, progress.of(chosen.name), scratch)
+    with Progress({chosen.name: chosen.rounds}) as progress, _logging(tensorboard, out) as log:
+        on_round = _both(progress.of(chosen.name), log)
+        done = simulate(chosen, out, workers, checkpoint_every, on_round, scratch)
     _show(done, as_json)
 
 
@@ -77,9 +83,16 @@ def run(
 @data_option
 @workers_option
 @scratch_option
+@tensorboard_option
 @json_option
 def resume(
-    run: Path, checkpoint_every: int, data: str | None, workers: int | None, scratch: Path | None, as_json: bool
+    run: Path,
+    checkpoint_every: int,
+    data: str | None,
+    workers: int | None,
+    scratch: Path | None,
+    tensorboard: bool,
+    as_json: bool,
 ) -> None:
     """Continue the run in directory RUN from its last checkpoint."""
     from gossamer.cli.console import Progress
@@ -88,9 +101,34 @@ def resume(
 
     look_for_data_in(data)
     past = read_document(run)
-    with Progress({past["name"]: past["rounds"]}) as progress:
-        done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]), scratch)
+    with Progress({past["name"]: past["rounds"]}) as progress, _logging(tensorboard, run) as log:
+        on_round = _both(progress.of(past["name"]), log)
+        done = resume_run(run, None, workers, checkpoint_every, on_round, scratch)
     _show(done, as_json)
+
+
+@contextmanager
+def _logging(tensorboard: bool, run: Path) -> "Iterator[OnRound | None]":
+    """What writes TensorBoard's events into the run's directory, if that is wanted."""
+    from gossamer.runs.loggers import TensorBoardLogger
+
+    if not tensorboard:
+        yield None
+        return
+    logger = TensorBoardLogger(run / "tensorboard")
+    try:
+        yield logger
+    finally:
+        logger.close()
+
+
+def _both(first: "OnRound", second: "OnRound | None") -> "OnRound":
+    def on_round(metrics: dict[str, Any]) -> None:
+        first(metrics)
+        if second is not None:
+            second(metrics)
+
+    return on_round
 
 
 @click.command(epilog=examples("gossamer settle runs/mine", "gossamer settle runs/mine --rounds 12 --out runs/mine-12"))
@@ -155,19 +193,48 @@ def _node(context: click.Context, option: click.Parameter, given: str | None) ->
 
 
 @click.command(
-    epilog=examples("gossamer export runs/mine", "gossamer export runs/mine --node 3 --out node3.safetensors")
+    epilog=examples(
+        "gossamer export runs/mine",
+        "gossamer export runs/mine --node 3 --out node3.safetensors",
+        "gossamer export runs/mine --metrics metrics.parquet",
+    )
 )
 @click.argument("run", type=PATH)
 @click.option("--node", callback=_node, help="A node's number, or mean.  [default: mean; of a peer, its own]")
 @click.option("--out", type=PATH, default=Path("model.safetensors"), show_default=True, help="A new file.")
+@click.option("--metrics", type=PATH, help="Write the metrics there instead, by round and node: a new Parquet file.")
 @data_option
-def export(run: Path, node: Any, out: Path, data: str | None) -> None:
-    """Write the weights of a node of RUN, a run's or a peer's directory, or their mean, as named tensors."""
-    from gossamer.runs.weights import export as write
+def export(run: Path, node: Any, out: Path, metrics: Path | None, data: str | None) -> None:
+    """Write the weights of a node of RUN, a run's or a peer's directory, or their mean, as named tensors.
+
+    With --metrics, write its metrics instead; RUN may then also be the directory of gossamer up.
+    """
+    from gossamer.runs import node_metrics, weights
+
+    if metrics is not None:
+        number = node_metrics.export(run, metrics)
+        click.echo(f"wrote {number} rows to {metrics}", err=True)
+        return
+    look_for_data_in(data)
+    weights.export(run, node, out)
+    click.echo(f"wrote {out}", err=True)
+
+
+@click.command(epilog=examples("gossamer pack runs/mine", "gossamer pack runs/mine --out artefact.zip --data ~/data"))
+@click.argument("run", type=PATH)
+@click.option("--out", type=PATH, help="A new file; by default RUN.zip.")
+@data_option
+def pack(run: Path, out: Path | None, data: str | None) -> None:
+    """Pack the complete run in directory RUN into a zip archive with which others can repeat it.
+
+    It has the experiment, versions of packages, digests of data and models, metrics, result, report, and a README with
+    the command.
+    """
+    from gossamer.simulator.pack import pack as packed
 
     look_for_data_in(data)
-    write(run, node, out)
-    click.echo(f"wrote {out}", err=True)
+    click.echo("reading the data, to note their digests", err=True)
+    click.echo(f"wrote {packed(run, out)}", err=True)
 
 
 @click.command(epilog=examples("gossamer demo", "gossamer demo --seeds 1 --rounds 50"))

@@ -1,6 +1,5 @@
 """One node of an experiment on a real network: the rounds, and what to do when others are slow, away or gone."""
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
 from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
+from gossamer.runs.weights import model_digest
 from gossamer.simulator.evaluation import chosen_test_samples, personal_shards, scores_of
 from gossamer.training.block import Block, NodeError
 from gossamer.training.privacy import Noise, secret
@@ -383,10 +383,6 @@ class Node:
     def digest(self) -> str:
         """The sha256 of the model's numbers, as little-endian float32."""
         return model_digest(self.block.models()[0])
-
-
-def model_digest(model: Tensor) -> str:
-    return hashlib.sha256(model.to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()
 
 
 def largest(values: Tensor) -> float:

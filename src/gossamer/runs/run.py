@@ -96,6 +96,11 @@ class Run:
         found = self._weights()
         return None if found is None else found.models
 
+    @property
+    def models_sha256(self) -> str | None:
+        """Of the numbers of all models, as little-endian float32: the same for runs with the same result."""
+        return None if self.models is None else weights.model_digest(self.models)
+
     def module(self, node: Node = "mean") -> nn.Module:
         """The task's own module with the weights of a node, or of the mean model, ready to predict.
 
@@ -160,7 +165,11 @@ class Run:
             "rounds": last["round"],
             "strategy": self.metrics[0]["strategy"],
             "train_loss": evaluated.get("train_loss", trained["train_loss"]),
-            **{k: v for k, v in evaluated.items() if k not in left_out and not k.startswith("bytes_")},
+            **{
+                k: v
+                for k, v in evaluated.items()
+                if k not in left_out and not k.startswith("bytes_") and not k.endswith("_by_node")
+            },
             "metric": metric,
             **({f"{metric}_mean_before_settle": trained[f"{metric}_mean"]} if trained is not last else {}),
             "bytes_total": sum(total.values()),

@@ -221,9 +221,11 @@ class Simulation:
             f"{metric}_mean": sum(found) / len(found),
             f"{metric}_min": min(found),
             f"{metric}_max": max(found),
+            **({f"{metric}_by_node": {str(row): score for row, (_, score) in of_rows.items()}} if of_rows else {}),
         }
         if personal:
             own = [score for _, score in personal.values()]
+            metrics[f"{metric}_personal_by_node"] = dict(zip(map(str, personal), own, strict=True))
             metrics[f"{metric}_worst_decile"] = worst_decile(found, self.task.higher_is_better)
             metrics[f"{metric}_personal_mean"] = sum(own) / len(own)
         return metrics
