@@ -1,14 +1,19 @@
 """How the site (mkdocs.yml) reads this repository: pages that stand at its top, and text beside the code.
 
 A paragraph that is only a link to a page at the top, such as `[README](../README.md)`, becomes that page, so that it is
-written once.
+written once. The reference of the commands is made from what `--help` prints.
 """
 
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import griffe
+
+from gossamer.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 SITE = {  # pages at the top of the repository, and where they stand in the site
@@ -18,12 +23,45 @@ SITE = {  # pages at the top of the repository, and where they stand in the site
     "CHANGELOG.md": "changelog.md",
 }
 LINK = re.compile(r"\[([^]]*)\]\(([^)]+)\)")
+COMMANDS = "<!-- all commands -->"
 INCLUDE = re.compile(r"^\[[^]]*\]\(\.\./(\w+\.md)\)$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """MkDocs calls this with the text of every page."""
+    markdown = markdown.replace(COMMANDS, commands()) if COMMANDS in markdown else markdown
     return INCLUDE.sub(lambda found: _from_top((ROOT / found[1]).read_text()), markdown)
+
+
+def commands() -> str:
+    """What `--help` says of every command, as a section of a page."""
+    return "\n\n".join(_command(context) for context in _contexts(click.Context(cli, info_name="gossamer")))
+
+
+def _contexts(above: click.Context) -> Iterator[click.Context]:
+    assert isinstance(above.command, click.Group)
+    for name, command in sorted(above.command.commands.items()):
+        context = click.Context(command, above, name)
+        if isinstance(command, click.Group):
+            yield from _contexts(context)
+        else:
+            yield context
+
+
+def _command(context: click.Context) -> str:
+    command = context.command
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    options = [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    records = filter(None, (option.get_help_record(context) for option in options))
+    examples = re.sub(r"^  ", "", (command.epilog or "").partition("Examples:\n")[2], flags=re.MULTILINE)
+    sections = [
+        f"## {context.command_path}",
+        f"```\n{usage}\n```",
+        inspect.cleandoc(command.help or ""),
+        "\n".join(f"- `{names}`: {meaning.replace('<', '&lt;')}" for names, meaning in records),
+        f"```\n{examples}\n```",
+    ]
+    return "\n\n".join(sections)
 
 
 def _from_top(text: str) -> str:

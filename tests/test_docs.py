@@ -35,14 +35,20 @@ def blocks(page: Path, language: str) -> list[str]:
 def commands() -> list[list[str]]:
     """Every `gossamer ...` line in the documents, as words."""
     lines = [line for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if re.match(r"\S*gossamer ", line)]
+    return [arguments(line) for line in lines if re.match(r"\S*gossamer ", line)]
+
+
+def arguments(line: str) -> list[str]:
+    """The words behind `gossamer` in a line for a shell."""
+    words = shlex.split(line.partition("gossamer ")[2], comments=True)
+    return words[: words.index(">")] if ">" in words else words
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_in_the_documents_is_one_that_the_program_takes(words: list[str]) -> None:
-    name, *arguments = words
+    name, *rest = words
     command = cli.commands[name]
-    command.make_context(name, arguments)  # parses, and runs nothing
+    command.make_context(name, rest)  # parses, and runs nothing
 
 
 def subcommands(group: click.Group, prefix: str = "gossamer") -> Iterator[tuple[str, click.Command]]:
@@ -66,6 +72,32 @@ def test_every_command_and_option_stands_in_the_guide() -> None:
             assert option.opts[0] in guide, f"{name} {option.opts[0]}"
 
 
+def leaves() -> list[tuple[str, click.Command]]:
+    return [(name, command) for name, command in subcommands(cli) if not isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize(("name", "command"), leaves(), ids=[name for name, _ in leaves()])
+def test_every_command_has_examples_that_it_takes(name: str, command: click.Command) -> None:
+    lines = (command.epilog or "").partition("Examples:\n")[2].splitlines()
+    examples = [arguments(line) for line in lines]
+    assert examples, f"{name}: give examples as its epilog"
+    assert examples[0][: len(name.split()) - 1] == name.split()[1:]
+    for words in examples:
+        cli.commands[words[0]].make_context(words[0], words[1:])
+
+
+def test_the_reference_of_commands_says_what_help_says() -> None:
+    site = runpy.run_path(str(ROOT / "docs" / "site.py"))
+    page = site["on_page_markdown"]((ROOT / "docs" / "commands.md").read_text())
+    for name, command in leaves():
+        (section,) = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+        assert (command.help or "?").splitlines()[0] in section
+        for option in options(command):
+            assert option.opts[0] in section
+            assert str(option.help) in section.replace("&lt;", "<")
+        assert (command.epilog or "?").splitlines()[-1].strip() in section
+
+
 def inline(page: Path) -> list[str]:
     """What stands in the text of a page as code."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -78,7 +110,7 @@ def test_options_that_the_pages_for_users_name_exist() -> None:
     }
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for code in inline(page):
-            if code.startswith("pip "):
+            if code.startswith(("pip ", "tensorboard ")):
                 continue
             for option in re.findall(r"(?:^| )(--[a-z-]+)", code):
                 assert option in known, f"{page.name}: {code}"

@@ -54,6 +54,8 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.runs.run import Result, Run, open_run, write_report
     from gossamer.simulator.compare import compare
     from gossamer.simulator.plan import Plan, plan
+    from gossamer.runs.loggers import MLflowLogger, TensorBoardLogger, WandbLogger
+    from gossamer.simulator.pack import pack
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
     from gossamer.simulator.sweep import sweep
     from gossamer.peers.config import PeerConfig, Timeouts
@@ -118,6 +120,8 @@ _NAMES = {  # by the module that has them
     "runs.run": "Result Run open_run write_report",
     "simulator.compare": "compare",
     "simulator.plan": "Plan plan",
+    "runs.loggers": "MLflowLogger TensorBoardLogger WandbLogger",
+    "simulator.pack": "pack",
     "simulator.simulate": "StopRequest resume settle simulate",
     "simulator.sweep": "sweep",
     "peers.config": "PeerConfig Timeouts",
@@ -134,17 +138,18 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier",
     "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette",
     "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly", "LogNormal",
-    "LogisticRegression", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum", "MovieLens",
-    "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig", "Plan",
-    "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
+    "LogisticRegression", "MLflowLogger", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum",
+    "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig",
+    "Plan", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
     "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit",
     "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled", "Schedule", "Scsp",
     "SentenceLength", "SettingSummary", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
     "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
-    "Threshold", "Timeouts", "ToTarget", "TopK", "Topology", "Torus", "Transform", "Transformer", "Uniform", "Vgg11",
-    "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compare", "compressors", "core", "grid", "models",
-    "open_run", "partial_average", "partitions", "plan", "recipes", "resume", "run_peer", "settle", "simulate",
-    "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms", "where", "write_report",
+    "TensorBoardLogger", "Threshold", "Timeouts", "ToTarget", "TopK", "Topology", "Torus", "Transform", "Transformer",
+    "Uniform", "Vgg11", "WandbLogger", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compare",
+    "compressors", "core", "grid", "models", "open_run", "pack", "partial_average", "partitions", "plan", "recipes",
+    "resume", "run_peer", "settle", "simulate", "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms",
+    "where", "write_report",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -21,6 +22,7 @@ import gossamer as library
 from gossamer.algorithms import PAPERS
 from gossamer.cli import console
 from gossamer.cli import main as cli
+from gossamer.experiments import toml
 from gossamer.experiments.recipes import RECIPES
 from gossamer.simulator.worker_pool import WorkerError
 from gossamer.training.block import NodeError
@@ -105,6 +107,15 @@ MISTAKES = {
     "run broken.toml": "broken.toml is not a TOML file",
     "run binary.toml": "binary.toml cannot be read",
     "init broken.toml": "broken.toml exists already",
+    "init new.toml --from jwins-digit": "--from jwins-digit: there is no such recipe (did you mean jwins-digits?)",
+    "show jwins-digit": "jwins-digit is neither a file nor a recipe (did you mean jwins-digits?)",
+    "show broken.toml": "broken.toml is not a TOML file",
+    "run jwins-digits --set budget=0.2": "budget: there is no such key (did you mean algorithm.budget?); an experiment",
+    "run jwins-digits --set algorithm.name=jwin": "algorithm.name: there is no 'jwin' (did you mean jwins?)",
+    "run jwins-digits --set task.name=digit": "task.name: there is no 'digit' (did you mean digits?)",
+    "run jwins-digits --set algorithm.buget=1": "algorithm.buget: there is no such key (did you mean budget?)",
+    "cost mlp --algorithm choko": "--algorithm choko: there is none (did you mean choco?)",
+    "completion tcsh": "'tcsh' is not one of 'bash', 'zsh', 'fish'",
     "init no/where.toml": "no/where.toml cannot be written: No such file or directory",
     "list things": "'things' is not one of 'algorithms'",
     "run jwins-digits --workers 0": "0 is not in the range",
@@ -466,6 +477,32 @@ def test_lists_name_and_describe_everything() -> None:
     assert set(PAPERS) <= set(about)
     assert {name for name in about if not about[name]["paper"]} == {"all-reduce", "centralized", "local-only"}
     assert "\n\ntopologies" in "\n".join(line.rstrip() for line in plain.splitlines())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_that_is_shown_is_the_recipe(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("show", name).output
+    assert shown.startswith(f"# The recipe {name}: ")
+    assert toml.read(tomllib.loads(shown)) == RECIPES[name]()
+    assert invoke("init", "mine.toml", "--from", name).exit_code == 0
+    assert Path("mine.toml").read_text() == shown
+
+
+def test_show_applies_settings_and_writes_defaults_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text("nodes = 8")
+    shown = invoke("show", "mine.toml", "--set", "algorithm.name=jwins", "--seed", "3").output
+    assert toml.read(tomllib.loads(shown)) == library.Experiment(nodes=8, seed=3, algorithm=library.Jwins())
+
+
+def test_init_names_the_schema_that_is_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    invoke("init", "without.toml")
+    Path("experiment.schema.json").write_text(invoke("schema").output)
+    invoke("init", "with.toml")
+    line = "#:schema ./experiment.schema.json\n"
+    assert Path("with.toml").read_text() == line + Path("without.toml").read_text()
 
 
 def test_help_and_init_do_not_wait_for_torch(tmp_path: Path) -> None:

@@ -141,6 +141,9 @@ def test_a_data_set_is_read_from_its_official_files(name: str, root: Path) -> No
     arrays = case.task.arrays()
     assert arrays.outputs == case.classes
     assert (None if arrays.clients is None else len(set(arrays.clients.tolist()))) == case.clients
+    if arrays.test_clients is not None:
+        assert len(arrays.test_clients) == len(arrays.test[1])
+        assert {*arrays.test_clients.tolist()} <= {-1, *arrays.clients.tolist()}
 
 
 @pytest.mark.parametrize("name", [name for name in OFFICIAL if name != "shakespeare, texts"])
@@ -308,6 +311,7 @@ def test_every_users_ratings_are_divided_and_always_in_the_same_way(root: Path) 
     arrays = MovieLens().arrays()
     assert np.bincount(arrays.clients).tolist() == [3, 3, 3]
     assert arrays.train[0][:, 0].tolist() == arrays.clients.tolist()
+    assert arrays.test[0][:, 0].tolist() == arrays.test_clients.tolist()
     seen = {tuple(pair) for part in (arrays.train, arrays.test) for pair in part[0].tolist()}
     assert seen == {(user, film) for user in range(3) for film in range(5)}
     assert torch.equal(arrays.train[0], MovieLens().arrays().train[0])
@@ -383,6 +387,17 @@ def test_leafs_pixels_are_the_bytes_that_they_were(root: Path) -> None:
     images, labels = Femnist().arrays().train
     assert torch.equal(images.reshape(5, 784), torch.from_numpy(official.pixels(5, 784)))
     assert labels.tolist() == [0, 61, 35, 10, 36]
+
+
+def test_a_leaf_user_has_one_number_in_training_and_test_whatever_the_order(root: Path) -> None:
+    official.femnist(root)
+    first, second = sorted((root / "femnist" / "data" / "test").iterdir())
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())  # the other order, and one whom training does not know
+    second.write_bytes(kept.replace(b"f0016_39", b"f9999_99"))
+    arrays = Femnist().arrays()
+    assert arrays.clients.tolist() == [0, 0, 0, 1, 1]
+    assert arrays.test_clients.tolist() == [1, 1, -1, -1, -1]
 
 
 @pytest.mark.parametrize(

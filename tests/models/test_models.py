@@ -308,7 +308,7 @@ def test_a_task_can_have_a_model_that_a_file_names() -> None:
     document = {"model": {"name": "resnet20", "norm": "range-evonorm"}}
     read = toml._read_table(Holder, document, "task", "'holder'")
     assert read == Holder(ResNet20("range-evonorm"))
-    assert toml._write(Holder, read) == {
+    assert toml.described(Holder, read) == {
         "model": {"name": "resnet20", "norm": "range-evonorm", "width": 16, "groups": 2, "zero_init_residual": False}
     }
     assert toml._read_table(Holder, {"model": {"name": "mlp", "hidden": [3, 4]}}, "task", "") == Holder(Mlp((3, 4)))
@@ -322,8 +322,8 @@ def test_every_setting_of_every_model_can_be_written_in_a_file() -> None:
     for name, kind in TABLES[Architecture].items():
         arguments = {"path": "weights"} if name == "distilbert" else {}
         model = kind(**arguments)
-        assert toml._read(Architecture, json.loads(json.dumps(toml._write(Architecture, model))), "") == model
-        assert {f.name for f in fields(model)} == set(toml._write(Architecture, model)) - {"name"}
+        assert toml._read(Architecture, json.loads(json.dumps(toml.described(Architecture, model))), "") == model
+        assert {f.name for f in fields(model)} == set(toml.described(Architecture, model)) - {"name"}
 
 
 def test_the_command_line_lists_the_models() -> None:

@@ -19,8 +19,10 @@ from gossamer.algorithms import Choco, Dpsgd, Jwins
 from gossamer.compressors import TopK
 from gossamer.core import Part, row_of
 from gossamer.data import Cifar10, Quadratic
-from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.data.partition import LabelShards
+from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
 from gossamer.graphs.faults import Faults
+from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import MEANINGS, Counters
 from gossamer.peers.data import prepare
@@ -33,6 +35,7 @@ from gossamer.peers.peer import _resume as resume
 from gossamer.peers.rounds import Waits
 from gossamer.peers.transport import Arrived
 from gossamer.runs import checkpoint
+from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
 from gossamer.wire import WireError
 
@@ -457,3 +460,18 @@ def test_faults_and_pooled_data_are_for_the_simulator() -> None:
         prepare(replace(QUADRATIC, faults=Faults(drop=0.1)), 0, None)
     with pytest.raises(ExperimentError, match="one node hold all data"):
         prepare(replace(QUADRATIC, algorithm=Centralized()), 0, None)
+
+
+def test_a_peer_tests_its_model_on_its_own_distribution_as_the_simulator_does() -> None:
+    evaluation = Evaluation(samples="all", nodes="all", personal=True)
+    experiment = Experiment(nodes=4, rounds=1, topology=Ring(), partition=LabelShards(2), evaluation=evaluation)
+    with Simulation(experiment, workers=1) as simulation:
+        expected, models = simulation.step(), simulation.models()
+        found = []
+        for me in range(4):
+            peer = lone_node(experiment, me)
+            peer.block.models()[0].copy_(models[me])
+            peer.round = 1
+            found.append(peer.evaluation()["accuracy_personal"])
+    assert sum(found) / 4 == pytest.approx(expected["accuracy_personal_mean"], abs=1e-12)
+    assert len({*found}) > 1

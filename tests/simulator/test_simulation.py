@@ -132,7 +132,7 @@ def test_tests_are_shared_out_and_any_number_of_workers_finds_the_same() -> None
     task = Supervised(nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)), data, data)
     evaluation = Evaluation(every=1, samples=1200, nodes=3)
     experiment = Experiment(task=task, nodes=5, rounds=2, topology=Ring(), evaluation=evaluation)
-    shards = evaluation_shards(experiment, task)
+    shards = evaluation_shards(experiment, task, experiment.shards(task))
     assert [len(shard.samples) for shard in shards] == [500, 500, 200] * 4
     assert [shard.row for shard in shards[-3:]] == [5, 5, 5]  # the mean model
     one, four = (gossamer.simulate(experiment, workers=workers) for workers in (1, 4))

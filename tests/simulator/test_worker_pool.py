@@ -145,7 +145,7 @@ def test_blocks_are_as_many_and_as_large_as_is_good(num_workers: int) -> None:
 
 @pytest.mark.parametrize("num_shards", [0, 1, 8, 24, 100])
 def test_every_shard_of_an_evaluation_is_somebodys_and_work_items_are_few(num_shards: int) -> None:
-    shards = [EvaluationShard(0, np.arange(1))] * num_shards
+    shards = [EvaluationShard(0, np.arange(1), 1)] * num_shards
     task = QUADRATIC.task.load()
     plan = WorkPlan.of(PreparedExperiment(QUADRATIC, task, QUADRATIC.trainer_for(task), [], shards), 3)
     items = [item for own in plan.by_worker("evaluate") for item in own]

@@ -95,9 +95,14 @@ def simulated(experiment: Experiment) -> Record:
             "models": _digest(simulation.models()),
             "state": hashlib.sha256(json.dumps(list(state.values())).encode()).hexdigest(),
             "bytes": {key: sum(row[key] for row in rows) for key in kinds},
-            "metrics": {key: value for key, value in rows[-1].items() if key not in ("seconds", "parts", *kinds)},
+            "metrics": {key: value for key, value in rows[-1].items() if _counts(key) and key not in kinds},
             "ledger": hashlib.sha256(json.dumps(simulation.ledger()).encode()).hexdigest(),
         }
+
+
+def _counts(key: str) -> bool:
+    """Is it a result? Not of single nodes, whose models have a digest."""
+    return key not in ("seconds", "parts") and not key.endswith("_by_node")
 
 
 def by_peers(experiment: Experiment) -> Record:

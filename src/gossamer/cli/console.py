@@ -251,6 +251,12 @@ def results_table(runs: Sequence[Run]) -> Table:
     seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
     missed = "; resent: to nodes that missed messages" if again else ""
     missed += f"; before: {metric} before the models settled" if settled else ""
+    for name, results in groups.items():
+        own = [result[f"{metric}_personal_mean"] for result in results if f"{metric}_personal_mean" in result]
+        worst = [result[f"{metric}_worst_decile"] for result in results if f"{metric}_worst_decile" in result]
+        if own and worst:
+            missed += f"; {name}: worst tenth of nodes {_figure(metric, sum(worst) / len(worst))}"
+            missed += f", on own distributions {_figure(metric, sum(own) / len(own))}"
     legend = "range over nodes; metadata: headers and indices; of full: share of full sharing on the same links"
     table.caption = "bytes: sent by the peer" if of_peers else f"{seeds}{legend}{missed}"
     return table

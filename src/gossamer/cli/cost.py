@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gossamer.cli.options import json_option
+from gossamer.cli.options import examples, json_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,13 @@ SILENT = ("push-sum", "relative-to-init", "drift-correction", "centralized", "lo
 COMPARED = ["dpsgd", "random-sampling", "jwins", "choco", "deep-squeeze", "deep-squeeze-int8", "sgp", "sparse-push"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "gossamer cost resnet20 --batch 32",
+        "gossamer cost vgg11 --algorithm choco --algorithm jwins",
+        "gossamer cost mlp --inputs 8,8 --outputs 10 --nodes 16 --json",
+    )
+)
 @click.argument("model")
 @click.option(
     "--batch", type=click.IntRange(1, 2**31), default=32, show_default=True, help="Samples per step and node."
@@ -80,9 +86,15 @@ def cost(
 def _check(algorithms: list[str]) -> None:
     from gossamer.algorithms import ALGORITHMS
     from gossamer.experiments.experiment import ExperimentError
+    from gossamer.experiments.toml import guess
 
+    known = [*ALGORITHMS, "deep-squeeze-int8"]
     for name in algorithms:
-        if name not in [*ALGORITHMS, "deep-squeeze-int8"] or name in SILENT:
+        if name not in known:
+            raise ExperimentError(
+                f"--algorithm {name}: there is none{guess(name, known)}; take one of {', '.join(known)}"
+            )
+        if name in SILENT:
             raise ExperimentError(f"--algorithm {name}: it has no messages; take one such as {', '.join(COMPARED)}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gossamer.cli.options import json_option
+from gossamer.cli.options import examples, json_option
 
 
 @click.group()
@@ -17,7 +17,7 @@ def data() -> None:
     """Look after data sets. Nothing is downloaded; see docs/data.md for where to get them."""
 
 
-@data.command()
+@data.command(epilog=examples("gossamer data check ~/data", "gossamer data check --json"))
 @click.argument("directory", required=False)
 @json_option
 def check(directory: str | None, as_json: bool) -> None:

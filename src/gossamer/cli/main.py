@@ -20,9 +20,10 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
+    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.pack, runs.demo),
     *(sweeps.sweep, sweeps.compare, plan.plan),
-    *(experiments.list_, experiments.init, data.data, cost.cost),
+    *(experiments.list_, experiments.show, experiments.init, experiments.schema, experiments.completion),
+    *(data.data, cost.cost),
     *(peers.keys, peers.peer, peers.up, precompile.precompile),
 ):
     cli.add_command(command)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.cli.completion import complete_experiment, complete_setting
+
 if TYPE_CHECKING:
     from gossamer.experiments.experiment import Experiment
 
@@ -18,6 +20,10 @@ scratch_option = click.option("--scratch", type=PATH, help="Keep models in files
 checkpoint_option = click.option(
     "--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds."
 )
+experiment_argument = click.argument("experiment", shell_complete=complete_experiment)
+tensorboard_option = click.option(
+    "--tensorboard", is_flag=True, help="Write events for TensorBoard, too, to RUN/tensorboard."
+)
 data_option = click.option("--data", help="The directory with data sets; by default what GOSSAMER_DATA names.")
 
 
@@ -26,13 +32,23 @@ def look_for_data_in(directory: str | None) -> None:
         os.environ["GOSSAMER_DATA"] = directory  # where the tasks look; see gossamer.data.sources
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's --help, as `epilog` of click.command; the reference of all commands has it too."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 def experiment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """EXPERIMENT's changes: the command gets `settings`, `rounds` and `seed`, for `experiment_of`."""
     for option in (
         click.option("--seed", type=int, help="Short for --set seed=N."),
         click.option("--rounds", type=int, help="Short for --set rounds=N."),
         click.option(
-            "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting: algorithm.budget=0.2."
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Change a setting: algorithm.budget=0.2.",
+            shell_complete=complete_setting,
         ),
     ):
         command = option(command)

@@ -9,7 +9,16 @@ from typing import Any
 
 import click
 
-from gossamer.cli.options import PATH, experiment_of, experiment_options, json_option, unused
+from gossamer.cli.completion import complete_experiment
+from gossamer.cli.options import (
+    PATH,
+    examples,
+    experiment_argument,
+    experiment_of,
+    experiment_options,
+    json_option,
+    unused,
+)
 from gossamer.peers.config import CERTIFICATE_DAYS, METRICS, PeerConfig, Timeouts
 
 
@@ -54,7 +63,7 @@ def _seconds(name: str, default: float, meaning: str) -> Callable[..., Any]:
     return click.option(name, type=float, default=default, show_default=True, help=meaning)
 
 
-@click.command()
+@click.command(epilog=examples("gossamer keys keys alice bob", "gossamer keys keys alice --renew --days 7"))
 @click.argument("directory", type=PATH)
 @click.argument("names", nargs=-1, required=True)
 @click.option(
@@ -74,8 +83,8 @@ def keys(directory: Path, names: tuple[str, ...], days: int, renew: bool) -> Non
         click.echo(path)
 
 
-@click.command()
-@click.argument("experiment")
+@click.command(epilog=examples("gossamer peer experiment.toml --me alice --peers peers.toml --certs keys"))
+@experiment_argument
 @click.option("--me", required=True, help="This peer's name in the group and in its certificate.")
 @click.option("--peers", required=True, type=PATH, help="The group's file.")
 @click.option("--certs", required=True, type=PATH, help="The directory with this peer's keys.")
@@ -114,9 +123,15 @@ def peer(
     click.echo(json.dumps(run_process(chosen, config, timeouts)))
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "gossamer up 8",
+        "gossamer up 8 jwins-digits --rounds 30 --verify",
+        "gossamer up 4 sparse-push-ring --out runs/ring --deadline 10",
+    )
+)
 @click.argument("number", type=click.IntRange(min=2))
-@click.argument("experiment", default="jwins-digits")
+@click.argument("experiment", default="jwins-digits", shell_complete=complete_experiment)
 @experiment_options
 @click.option("--out", type=PATH, help="A new directory for all peers; by default under runs/.")
 @click.option("--verify", is_flag=True, help="Run the simulator too, and compare models and bytes.")

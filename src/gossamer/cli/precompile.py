@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.cli.options import examples
+
 if TYPE_CHECKING:
     from gossamer.data import Supervised
     from gossamer.experiments.experiment import Experiment
 
 
-@click.command()
+@click.command(epilog=examples("gossamer precompile", "NUMBA_CACHE_DIR=/var/cache/numba gossamer precompile"))
 def precompile() -> None:
     """Compile all kernels into the cache, and tell where it is; what is there already is not compiled again."""
     from gossamer.core import kernels, rng

@@ -1,7 +1,9 @@
-"""The commands of runs in the simulator: run, resume, settle, report, export, demo."""
+"""The commands of runs in the simulator: run, resume, settle, report, export, pack, demo."""
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,27 +16,37 @@ from gossamer.cli.options import (
     Mistake,
     checkpoint_option,
     data_option,
+    examples,
+    experiment_argument,
     experiment_of,
     experiment_options,
     json_option,
     look_for_data_in,
     scratch_option,
+    tensorboard_option,
     unused,
     workers_option,
 )
 
 if TYPE_CHECKING:
-    from gossamer.runs.run import Run
+    from gossamer.runs.run import OnRound, Run
 
 
-@click.command()
-@click.argument("experiment")
+@click.command(
+    epilog=examples(
+        "gossamer run jwins-digits --rounds 30",
+        "gossamer run experiment.toml --set algorithm.budget=0.2 --seed 1 --out runs/mine",
+        "gossamer run jwins-cifar10 --data ~/data --workers 2 --tensorboard",
+    )
+)
+@experiment_argument
 @experiment_options
 @click.option("--out", type=PATH, help="A new directory for the run; by default under runs/.")
 @checkpoint_option
 @data_option
 @workers_option
 @scratch_option
+@tensorboard_option
 @json_option
 def run(
     experiment: str,
@@ -46,6 +58,7 @@ def run(
     data: str | None,
     workers: int | None,
     scratch: Path | None,
+    tensorboard: bool,
     as_json: bool,
 ) -> None:
     """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
@@ -58,20 +71,28 @@ def run(
     if chosen.note:
         console().print(chosen.note, soft_wrap=True)
     out = out or unused(Path("runs") / chosen.name)
-    with Progress({chosen.name: chosen.rounds}) as progress:
-        done = simulate(chosen, out, workers, checkpoint_every, progress.of(chosen.name), scratch)
+    with Progress({chosen.name: chosen.rounds}) as progress, _logging(tensorboard, out) as log:
+        on_round = _both(progress.of(chosen.name), log)
+        done = simulate(chosen, out, workers, checkpoint_every, on_round, scratch)
     _show(done, as_json)
 
 
-@click.command()
+@click.command(epilog=examples("gossamer resume runs/mine", "gossamer resume runs/mine --workers 1 --json"))
 @click.argument("run", type=PATH)
 @checkpoint_option
 @data_option
 @workers_option
 @scratch_option
+@tensorboard_option
 @json_option
 def resume(
-    run: Path, checkpoint_every: int, data: str | None, workers: int | None, scratch: Path | None, as_json: bool
+    run: Path,
+    checkpoint_every: int,
+    data: str | None,
+    workers: int | None,
+    scratch: Path | None,
+    tensorboard: bool,
+    as_json: bool,
 ) -> None:
     """Continue the run in directory RUN from its last checkpoint."""
     from gossamer.cli.console import Progress
@@ -80,12 +101,37 @@ def resume(
 
     look_for_data_in(data)
     past = read_document(run)
-    with Progress({past["name"]: past["rounds"]}) as progress:
-        done = resume_run(run, None, workers, checkpoint_every, progress.of(past["name"]), scratch)
+    with Progress({past["name"]: past["rounds"]}) as progress, _logging(tensorboard, run) as log:
+        on_round = _both(progress.of(past["name"]), log)
+        done = resume_run(run, None, workers, checkpoint_every, on_round, scratch)
     _show(done, as_json)
 
 
-@click.command()
+@contextmanager
+def _logging(tensorboard: bool, run: Path) -> "Iterator[OnRound | None]":
+    """What writes TensorBoard's events into the run's directory, if that is wanted."""
+    from gossamer.runs.loggers import TensorBoardLogger
+
+    if not tensorboard:
+        yield None
+        return
+    logger = TensorBoardLogger(run / "tensorboard")
+    try:
+        yield logger
+    finally:
+        logger.close()
+
+
+def _both(first: "OnRound", second: "OnRound | None") -> "OnRound":
+    def on_round(metrics: dict[str, Any]) -> None:
+        first(metrics)
+        if second is not None:
+            second(metrics)
+
+    return on_round
+
+
+@click.command(epilog=examples("gossamer settle runs/mine", "gossamer settle runs/mine --rounds 12 --out runs/mine-12"))
 @click.argument("run", type=PATH)
 @click.option("--rounds", type=click.IntRange(min=1), default=8, show_default=True, help="Without training.")
 @click.option("--out", type=PATH, help="A new directory; by default RUN-settled.")
@@ -113,7 +159,9 @@ def _show(done: "Run", as_json: bool) -> None:
     console().print(f"kept in {done.directory}", soft_wrap=True)
 
 
-@click.command()
+@click.command(
+    epilog=examples("gossamer report runs/mine", "gossamer report runs/mine runs/jwins-digits --out both.html")
+)
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--out", type=PATH, default=Path("report.html"), show_default=True, help="The page.")
 def report(runs: tuple[Path, ...], out: Path) -> None:
@@ -144,21 +192,52 @@ def _node(context: click.Context, option: click.Parameter, given: str | None) ->
     return int(given)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "gossamer export runs/mine",
+        "gossamer export runs/mine --node 3 --out node3.safetensors",
+        "gossamer export runs/mine --metrics metrics.parquet",
+    )
+)
 @click.argument("run", type=PATH)
 @click.option("--node", callback=_node, help="A node's number, or mean.  [default: mean; of a peer, its own]")
 @click.option("--out", type=PATH, default=Path("model.safetensors"), show_default=True, help="A new file.")
+@click.option("--metrics", type=PATH, help="Write the metrics there instead, by round and node: a new Parquet file.")
 @data_option
-def export(run: Path, node: Any, out: Path, data: str | None) -> None:
-    """Write the weights of a node of RUN, a run's or a peer's directory, or their mean, as named tensors."""
-    from gossamer.runs.weights import export as write
+def export(run: Path, node: Any, out: Path, metrics: Path | None, data: str | None) -> None:
+    """Write the weights of a node of RUN, a run's or a peer's directory, or their mean, as named tensors.
 
+    With --metrics, write its metrics instead; RUN may then also be the directory of gossamer up.
+    """
+    from gossamer.runs import node_metrics, weights
+
+    if metrics is not None:
+        number = node_metrics.export(run, metrics)
+        click.echo(f"wrote {number} rows to {metrics}", err=True)
+        return
     look_for_data_in(data)
-    write(run, node, out)
+    weights.export(run, node, out)
     click.echo(f"wrote {out}", err=True)
 
 
-@click.command()
+@click.command(epilog=examples("gossamer pack runs/mine", "gossamer pack runs/mine --out artefact.zip --data ~/data"))
+@click.argument("run", type=PATH)
+@click.option("--out", type=PATH, help="A new file; by default RUN.zip.")
+@data_option
+def pack(run: Path, out: Path | None, data: str | None) -> None:
+    """Pack the complete run in directory RUN into a zip archive with which others can repeat it.
+
+    It has the experiment, versions of packages, digests of data and models, metrics, result, report, and a README with
+    the command.
+    """
+    from gossamer.simulator.pack import pack as packed
+
+    look_for_data_in(data)
+    click.echo("reading the data, to note their digests", err=True)
+    click.echo(f"wrote {packed(run, out)}", err=True)
+
+
+@click.command(epilog=examples("gossamer demo", "gossamer demo --seeds 1 --rounds 50"))
 @click.option("--rounds", type=click.IntRange(min=1), default=150, show_default=True, help="Rounds with training.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each, seeds 0, 1, ...")
 @click.option("--out", type=PATH, help="A new directory; by default under runs/.")

@@ -64,6 +64,21 @@ class Task:
         return None
 
     @property
+    def test_labels(self) -> NDArray[np.int64] | None:
+        """Of every test sample, for `evaluation.personal`."""
+        return None
+
+    @property
+    def test_clients(self) -> NDArray[np.int64] | None:
+        """Who every test sample came from, as in `clients`, for `evaluation.personal`; -1: from nobody there."""
+        return None
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Is a larger metric a better one, as an accuracy is and an error is not?"""
+        return True
+
+    @property
     def buffers(self) -> Tensor:
         """(K,): what a model carries beside its parameters at the start, such as the running statistics of batch
         normalization. Each node keeps its own, and shares them with nobody. Usually empty."""

@@ -28,6 +28,7 @@ class Arrays(NamedTuple):
     inputs: tuple[int, ...]  # what one sample is, as `gossamer.models` has it
     outputs: int  # numbers that a model gives: the classes
     clients: NDArray[np.int64] | None = None  # whose each training sample is
+    test_clients: NDArray[np.int64] | None = None  # whose each test sample is, in the same numbers; -1: nobody's there
 
 
 @njit(cache=True)
@@ -72,7 +73,8 @@ class HasModel(Protocol):
 def task_of(settings: HasModel, arrays: Arrays, **more: Any) -> Supervised:
     """The task on these data with the model that the settings name; `more` is for `Supervised`."""
     build = partial(_build, settings.model, settings.precision, arrays)
-    return Supervised(build, arrays.train, arrays.test, clients=arrays.clients, **more).load()
+    more |= {"clients": arrays.clients, "test_clients": arrays.test_clients}
+    return Supervised(build, arrays.train, arrays.test, **more).load()
 
 
 def _build(model: Architecture, precision: Precision, arrays: Arrays) -> nn.Module:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.data.arrays import Arrays, Precision, check_share, fixed_split, task_of
@@ -72,8 +73,18 @@ class HuggingFace:
             else:
                 kept, held = fixed_split(len(targets[0]), self.test_share)
             train, test = (inputs[0][kept], targets[0][kept]), (inputs[-1][held], targets[-1][held])
-            clients = np.unique([str(one) for one in columns[0].get("client", [])], return_inverse=True)[1]
-        return Arrays(train, test, shape, len(names), clients[kept].astype(np.int64) if self.client else None)
+        return Arrays(train, test, shape, len(names), *self._clients(columns, kept, held))
+
+    def _clients(
+        self, columns: list[dict[str, list[Any]]], kept: Tensor, held: Tensor
+    ) -> list[NDArray[np.int64] | None]:
+        """Whose the training samples are, and whose the test samples."""
+        if self.client is None:
+            return [None, None]
+        names = [str(one) for column in columns for one in column["client"]]
+        numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
+        behind = len(columns[0]["client"]) if len(columns) > 1 else 0
+        return [numbers[kept.numpy()], numbers[held.numpy() + behind]]
 
     def load(self) -> Supervised:
         arrays = self.arrays()

@@ -54,6 +54,7 @@ class _Part(NamedTuple):
     inputs: list[Any]  # a user's samples each, as they were converted
     labels: NDArray[np.int64]  # of all samples
     clients: NDArray[np.int64]  # counted from 0
+    users: list[str]  # their names
 
 
 class _File(msgspec.Struct):
@@ -68,19 +69,27 @@ def _read_part(
     inputs: list[Any] = []
     labels: list[NDArray[np.int64]] = []
     clients: list[NDArray[np.int64]] = []
+    users: list[str] = []
     for path in found.paths(pattern):
         with source.reading(path):
-            for user in _users(path, kind):
+            for name, user in _users(path, kind):
                 x, y = convert(user)
                 inputs.append(x)
                 labels.append(y)
                 clients.append(np.full(len(y), len(clients)))
+                users.append(name)
     if not inputs:
         raise source.damage(found.folder / pattern, "it has no samples")
-    return _Part(inputs, np.concatenate(labels).astype(np.int64), np.concatenate(clients))
+    return _Part(inputs, np.concatenate(labels).astype(np.int64), np.concatenate(clients), users)
 
 
-def _users(path: Path, kind: type[Content]) -> Iterator[Content]:
+def _clients(train: _Part, test: _Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Whose the training samples are, and whose the test samples, in the same numbers; -1: of no user of the former."""
+    numbers = {name: number for number, name in enumerate(train.users)}
+    return train.clients, np.array([numbers.get(name, -1) for name in test.users])[test.clients]
+
+
+def _users(path: Path, kind: type[Content]) -> Iterator[tuple[str, Content]]:
     content = msgspec.json.decode(path.read_bytes(), type=_File)
     for name in content.users:
         if name not in content.user_data:
@@ -89,7 +98,7 @@ def _users(path: Path, kind: type[Content]) -> Iterator[Content]:
         if len(user.x) != len(user.y):
             raise ValueError(f"its user {name!r} has {len(user.x)} samples and {len(user.y)} labels")
         if user.x:
-            yield user
+            yield name, user
 
 
 class _Characters(msgspec.Struct):
@@ -117,7 +126,7 @@ class Femnist:
         found = self.source.find(self.root)
         train, test = (_read_part(self.source, found, pattern, _Characters, _pixels) for pattern in _JSON)
         pairs = [(torch.from_numpy(np.concatenate(p.inputs)), torch.from_numpy(p.labels)) for p in (train, test)]
-        return Arrays(pairs[0], pairs[1], (1, 28, 28), 62, train.clients)
+        return Arrays(pairs[0], pairs[1], (1, 28, 28), 62, *_clients(train, test))
 
     def load(self) -> Supervised:
         return task_of(self, self.arrays(), prepare=Normalize(), augment=crop_and_flip if self.augment else None)
@@ -150,7 +159,7 @@ class CelebA:
         found = self.source.find(self.root)
         train, test = (_read_part(self.source, found, pattern, _Photographs, _names) for pattern in _JSON)
         pairs = [(self._photographs(found, p.inputs), torch.from_numpy(p.labels)) for p in (train, test)]
-        return Arrays(pairs[0], pairs[1], (3, 84, 84), 2, train.clients)
+        return Arrays(pairs[0], pairs[1], (3, 84, 84), 2, *_clients(train, test))
 
     def _photographs(self, found: Found, users: list[list[str]]) -> Tensor:
         names = [name for user in users for name in user]
@@ -236,12 +245,12 @@ class Shakespeare:
     def _from_json(self, found: Found) -> Arrays:
         train, test = (_read_part(self.source, found, pattern, _Windows, _windows) for pattern in _JSON)
         pairs = [(torch.from_numpy(np.concatenate(p.inputs)), torch.from_numpy(p.labels)) for p in (train, test)]
-        return Arrays(pairs[0], pairs[1], (len(LETTERS), LENGTH), len(LETTERS), train.clients)
+        return Arrays(pairs[0], pairs[1], (len(LETTERS), LENGTH), len(LETTERS), *_clients(train, test))
 
     def _from_texts(self, found: Found) -> tuple[Arrays, Windows]:
         texts: list[NDArray[np.uint8]] = []
         starts: tuple[list[NDArray[np.int64]], ...] = [], []  # of windows for training and for tests
-        clients: list[NDArray[np.int64]] = []
+        clients: tuple[list[NDArray[np.int64]], ...] = [], []
         begin = 0
         for path in found.paths(_ROLES):
             with self.source.reading(path):
@@ -252,13 +261,15 @@ class Shakespeare:
             texts.append(text)
             starts[0].append(np.arange(begin, begin + first - LENGTH))
             starts[1].append(np.arange(begin + first, begin + max(first, len(text) - LENGTH)))
-            clients.append(np.full(len(starts[0][-1]), len(clients)))
+            for part in (0, 1):
+                clients[part].append(np.full(len(starts[part][-1]), len(clients[part])))
             begin += len(text)
         if not texts or not sum(map(len, starts[1])):
             raise self.source.damage(found.folder / _ROLES, "its texts are too short")
         whole = torch.from_numpy(np.concatenate(texts))
         pairs = [_targets(whole, torch.from_numpy(np.concatenate(one))) for one in starts]
-        arrays = Arrays(pairs[0], pairs[1], (len(LETTERS), LENGTH), len(LETTERS), np.concatenate(clients))
+        whose = [np.concatenate(one) for one in clients]
+        arrays = Arrays(pairs[0], pairs[1], (len(LETTERS), LENGTH), len(LETTERS), *whose)
         return arrays, Windows(whole)
 
 

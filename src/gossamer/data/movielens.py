@@ -66,7 +66,8 @@ class MovieLens:
         test = _last_of_each(users, self.test_share)
         kept = torch.from_numpy(~test)
         train = pairs[kept], targets[kept]
-        return Arrays(train, (pairs[~kept], targets[~kept]), (num_users, num_items), 1, users[~test])
+        held = pairs[~kept], targets[~kept]
+        return Arrays(train, held, (num_users, num_items), 1, users[~test], users[test])
 
     def load(self) -> Supervised:
         score = partial(within, self.tolerance)

@@ -29,6 +29,8 @@ class Samples(NamedTuple):
 class Partition:
     """A way to place samples on nodes. A kind of partition gives `place`; users call `split`."""
 
+    keeps_clients: ClassVar[bool] = False  # is all of a client's data on one node?
+
     def split(
         self,
         labels: NDArray[np.int64] | None,
@@ -209,6 +211,8 @@ class Skew(Partition):
 @dataclass(frozen=True)
 class ByClient(Partition):
     """Each client's data (a writer's, a user's) stays whole, and clients are grouped onto nodes of like size."""
+
+    keeps_clients: ClassVar[bool] = True
 
     def place(self, data: Samples, nodes: int, bits: np.random.Philox) -> Iterable[Indices]:
         if data.clients is None:

@@ -46,11 +46,13 @@ class Supervised(Task):
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy  # mean over the minibatch
     score: Callable[[Tensor, Tensor], Tensor] = correct  # one number per sample; its mean is the metric
     metric: str = "accuracy"
-    clients: NDArray[np.int64] | None = None
+    clients: NDArray[np.int64] | None = None  # whose each training sample is
     augment: Callable[[Tensor], Tensor] | None = None  # of a minibatch in training; may draw from torch's generator
     prepare: Callable[[Tensor], Tensor] | None = None  # of every minibatch, such as bytes to numbers
     device: str = "cpu"  # where gradients and tests are computed
     fused: bool = False  # in quicker layers, whose sums run in another order, where there are any
+    test_clients: NDArray[np.int64] | None = None  # whose each test sample is, in the numbers of `clients`
+    higher_is_better: bool = True  # of the metric
 
     def load(self) -> "Supervised":
         """The task itself, once model and data are known to fit."""
@@ -65,11 +67,15 @@ class Supervised(Task):
                 raise ValueError(f"{name} has no samples")
         if self.clients is not None and len(self.clients) != self.num_samples:
             raise ValueError(f"clients has {len(self.clients)} entries and train {self.num_samples} samples")
+        number = self.num_test_samples
+        if self.test_clients is not None and len(self.test_clients) != number:
+            raise ValueError(f"test_clients has {len(self.test_clients)} entries and test {number} samples")
         self._try_out()
         return self
 
     def with_data(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor] | None) -> "Supervised":
-        return replace(self, train=train, test=self.test if test is None else test, clients=None).load()
+        tested = self.test if test is None else test
+        return replace(self, train=train, test=tested, clients=None, test_clients=None).load()
 
     def with_validation_split(self, share: float) -> "Supervised":
         """Which samples are held out is fixed, so that they stay unseen whatever the seed."""
@@ -77,8 +83,9 @@ class Supervised(Task):
         held, kept = np.split(order, [max(1, round(share * self.num_samples))])
         held.sort()
         kept.sort()
-        clients = None if self.clients is None else self.clients[kept]
-        return replace(self, train=_part(self.train, kept), test=_part(self.train, held), clients=clients)
+        whose = [None if self.clients is None else self.clients[part] for part in (kept, held)]
+        train, test = (_part(self.train, part) for part in (kept, held))
+        return replace(self, train=train, test=test, clients=whose[0], test_clients=whose[1])
 
     def on(self, device: str) -> "Supervised":
         try:
@@ -199,11 +206,11 @@ class Supervised(Task):
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
-        try:
-            targets = _targets(self.train)
-        except (TypeError, ValueError):
-            return None  # not numbers, so only partitions that need no labels will do
-        return None if targets.is_floating_point() or targets.ndim != 1 else targets.numpy().astype(np.int64)
+        return _labels(self.train)
+
+    @cached_property
+    def test_labels(self) -> NDArray[np.int64] | None:
+        return _labels(self.test)
 
     def initial_model(self, seed: int) -> Tensor:
         module = self.model if isinstance(self.model, nn.Module) else _seeded(self.model, seed)
@@ -320,6 +327,15 @@ def _targets_at_hand(data: Data) -> Tensor | None:
         return _targets(data)
     except (TypeError, ValueError):
         return None  # not numbers
+
+
+def _labels(data: Data) -> NDArray[np.int64] | None:
+    """The targets, if they are classes."""
+    try:
+        targets = _targets(data)
+    except (TypeError, ValueError):
+        return None  # not numbers, so only partitions that need no labels will do
+    return None if targets.is_floating_point() or targets.ndim != 1 else targets.numpy().astype(np.int64)
 
 
 def _targets(data: Data) -> Tensor:

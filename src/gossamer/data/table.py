@@ -73,9 +73,10 @@ class Table:
             if not tables:
                 raise ValueError("it has no column to predict from")
             inputs = torch.from_numpy(np.concatenate(tables, 1))
-        clients = None if self.client is None else _numbered(columns[self.client])[1][train.numpy()]
+        numbers = None if self.client is None else _numbered(columns[self.client])[1]
+        clients = [None if numbers is None else numbers[part.numpy()] for part in (train, test)]
         pairs = [(inputs[part], targets[part]) for part in (train, test)]
-        return Arrays(pairs[0], pairs[1], (inputs.shape[1],), outputs, clients)
+        return Arrays(pairs[0], pairs[1], (inputs.shape[1],), outputs, *clients)
 
     def _targets(self, column: Column) -> tuple[Tensor, int]:
         if any(value is None for value in column):

@@ -77,6 +77,7 @@ class Quadratic(Task):
     spread: float = 1.0  # distance of points from their cluster's centre, against that of the centres from 0
 
     metric = "distance"
+    higher_is_better = False
     buffers = torch.empty(0)
 
     def __post_init__(self) -> None:
@@ -92,6 +93,10 @@ class Quadratic(Task):
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         return np.arange(self.num_samples) % 10
+
+    @property
+    def test_labels(self) -> NDArray[np.int64]:
+        return self.labels
 
     @cached_property
     def points(self) -> Tensor:
@@ -160,7 +165,7 @@ class Synthetic:
         clients = np.arange(self.num_clients).repeat(self.samples_per_client)
         test = np.tile(np.arange(self.samples_per_client) % 5 == 0, self.num_clients)
         pairs = [(torch.from_numpy(points[part]), torch.from_numpy(labels[part])) for part in (~test, test)]
-        return Arrays(pairs[0], pairs[1], (self.dimension,), self.num_classes, clients[~test])
+        return Arrays(pairs[0], pairs[1], (self.dimension,), self.num_classes, clients[~test], clients[test])
 
     def load(self) -> Supervised:
         return task_of(self, self.arrays())

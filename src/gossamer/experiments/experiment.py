@@ -40,6 +40,7 @@ class Evaluation:
     nodes: int | Literal["auto", "all"] = "auto"  # a seeded choice of so many nodes; 0: only the mean model
     mean_model: bool = True  # test the average of all nodes' models too
     validation: float = 0.0  # share of the training samples to hold out and test on instead: to choose settings by
+    personal: bool = False  # test nodes on their own distribution too, and tell of the worst tenth of them
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -50,6 +51,8 @@ class Evaluation:
         _check(isinstance(self.nodes, str) or self.nodes >= 0, "nodes", f"at least 0, {words}", self.nodes)
         if self.nodes == 0 and not self.mean_model:
             raise ValueError("nodes = 0 leaves nothing to test without the mean model; set mean_model = true")
+        if self.nodes == 0 and self.personal:
+            raise ValueError("nodes = 0 leaves no node to test on its own distribution; set personal = false")
 
     def resolved(self, nodes: int, rounds: int, trained: int, num_samples: int) -> "Evaluation":
         """With numbers in place of words: for a run of so many nodes and rounds that trains on so many samples per

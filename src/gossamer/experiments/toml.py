@@ -35,6 +35,7 @@ ADDED = {
     "task.model.every_step": False,
     "task.pixels": "centred",
     "optimizer.schedule.warmup": 0,
+    "evaluation.personal": False,
 }  # keys that earlier versions did not have, and what they stood for
 
 
@@ -53,7 +54,7 @@ def read(document: Document, begun: bool = False) -> Experiment:
 
 def write(experiment: Experiment) -> Document:
     """The document that describes an experiment; of classes of the user's own, what can be told."""
-    document = _write(Experiment, experiment)
+    document = described(Experiment, experiment)
     assert isinstance(document, dict)
     return document
 
@@ -134,7 +135,7 @@ def _today(name: Any) -> Any:
     return OLD_NAMES.get(name, name)
 
 
-def _given(hint: Any, is_plain: bool) -> Any:
+def given(hint: Any, is_plain: bool = False) -> Any:
     """Of an optional topology, compressor, ..., the type that it has if it is given, and of "a number or a
     distribution" the one or the other; of all else, the type."""
     if get_origin(hint) not in (Union, UnionType):
@@ -147,7 +148,7 @@ def _given(hint: Any, is_plain: bool) -> Any:
 
 
 def _read(hint: Any, value: Any, path: str) -> Any:
-    hint = _given(hint, not isinstance(value, (str, dict)))
+    hint = given(hint, not isinstance(value, (str, dict)))
     if hint in TABLES:
         return read_named(hint, value, path)
     if is_dataclass(hint):
@@ -197,7 +198,8 @@ def _read_table(kind: type, value: Any, path: str, what: str) -> Any:
     for key in value:
         if key not in known:
             takes = f"{what} takes {', '.join(known)}" if known else f"{what} takes none"
-            raise ExperimentError(f"{dot}{key}: there is no such key{guess(key, known)}; {takes}")
+            meant = guess(key, known) or _elsewhere(key, hints, value)
+            raise ExperimentError(f"{dot}{key}: there is no such key{meant}; {takes}")
     for key, f in known.items():
         if key not in value and f.default is MISSING and f.default_factory is MISSING:
             raise ExperimentError(f"{dot}{key}: {what} needs it; it must be {words(hints[key])}")
@@ -235,20 +237,31 @@ def guess(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def _write(hint: Any, value: Any) -> Any:
-    hint = _given(hint, isinstance(value, (int, float, tuple, list)))
+def _elsewhere(key: str, hints: dict[str, Any], value: Document) -> str:
+    """(did you mean ...?), if a section beside a key that does not exist has it."""
+    for section, inner in value.items():
+        kind, name = given(hints.get(section)), inner.get("name") if isinstance(inner, dict) else inner
+        kind = TABLES[kind].get(str(name)) if kind in TABLES else kind
+        if is_dataclass(kind) and key in {f.name for f in fields(kind)}:
+            return f" (did you mean {section}.{key}?)"
+    return ""
+
+
+def described(hint: Any, value: Any) -> Any:
+    """A setting of this type as a document has it; None if no document can say it."""
+    hint = given(hint, isinstance(value, (int, float, tuple, list)))
     if value is not None and (is_dataclass(value) or hint in TABLES):
         hints = get_type_hints(type(value))
         keys = [f.name for f in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
-        found = {key: _write(hints[key], getattr(value, key)) for key in keys}
+        found = {key: described(hints[key], getattr(value, key)) for key in keys}
         told = {key: item for key, item in found.items() if item is not None}
         return {"name": named(value), **told} if hint in TABLES else told
     if isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (tuple, list)):
         of = (get_args(hint) or (None,))[0]
-        return [item for item in (_write(of, each) for each in value) if item is not None]
+        return [item for item in (described(of, each) for each in value) if item is not None]
     return None  # a module, a tensor, a function: only Python can say it
 
 
-ADDED["clock"] = _write(Clock, Clock())
+ADDED["clock"] = described(Clock, Clock())

@@ -1,6 +1,5 @@
 """One node of an experiment on a real network: the rounds, and what to do when others are slow, away or gone."""
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,7 +20,8 @@ from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
 from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
-from gossamer.simulator.evaluation import chosen_test_samples
+from gossamer.runs.weights import model_digest
+from gossamer.simulator.evaluation import chosen_test_samples, personal_shards, scores_of
 from gossamer.training.block import Block, NodeError
 from gossamer.training.privacy import Noise, secret
 from gossamer.wire import WireError
@@ -94,6 +94,8 @@ class Node:
         self.hears_again = has_cumulative(algorithm.parts) and algorithm.on_missing == "keep_own"
         self.waits = Waits(timeouts)
         self._test_samples = chosen_test_samples(self.experiment, self.task)
+        personal = self.experiment.evaluation.personal
+        self._personal = personal_shards(self.experiment, self.task, me, samples) if personal else []
         self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
         self._first_sizes: dict[str, float] = {}  # the largest number of each part in this peer's first message
         self._other_channels: dict[Sent, Message] = {}  # late messages, which are of use when their channel is
@@ -196,10 +198,17 @@ class Node:
     def evaluation(self) -> dict[str, float]:
         if not self.experiment.evaluates_after(self.round):
             return {}
-        loss, score = self.task.evaluate(self.block.models()[0], self._test_samples, self.block.buffers[0])
+        model, buffers = self.block.models()[0], self.block.buffers[0]
+        loss, score = self.task.evaluate(model, self._test_samples, buffers)
         if not (isfinite(loss) and isfinite(score)):
             raise NodeError(f"the test loss became {loss} in round {self.round}; a smaller learning rate would help")
-        return {"test_loss": loss, self.task.metric: score}
+        found = {"test_loss": loss, self.task.metric: score}
+        if self._personal:
+            scores = torch.tensor(
+                [self.task.evaluate(model, shard.samples, buffers) for shard in self._personal], dtype=torch.float64
+            )
+            found[f"{self.task.metric}_personal"] = scores_of(self._personal, scores, personal=True)[self.me][1]
+        return found
 
     def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int], transport: Transport) -> int:
         """The second half of an exchange; how many messages it had to do without."""
@@ -374,10 +383,6 @@ class Node:
     def digest(self) -> str:
         """The sha256 of the model's numbers, as little-endian float32."""
         return model_digest(self.block.models()[0])
-
-
-def model_digest(model: Tensor) -> str:
-    return hashlib.sha256(model.to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()
 
 
 def largest(values: Tensor) -> float:

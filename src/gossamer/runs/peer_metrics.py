@@ -31,7 +31,7 @@ def as_of_run(path: Path, rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         sent = row.get("bytes_out", before)
         total = sent - before if sent >= before else sent  # less: begun anew without a checkpoint
-        measured = {f"{metric}_mean": row[metric]} if metric in row else {}
+        measured = {f"{key}_mean": row[key] for key in (metric, f"{metric}_personal") if key in row}
         found.append(row | measured | {"bytes_sent": sent, "bytes_total": total})
         before = sent
     return found
@@ -54,6 +54,7 @@ def result(rows: Sequence[Row]) -> dict[str, Any]:
         "test_loss": evaluated["test_loss"],
         "metric": metric,
         f"{metric}_mean": evaluated[metric],
+        **{key: evaluated[key] for key in (f"{metric}_personal_mean",) if key in evaluated},
         "bytes_total": sum(row["bytes_total"] for row in rows),
         "seconds": round(sum(row["seconds"] for row in rows), 3),
     }

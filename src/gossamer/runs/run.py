@@ -55,6 +55,8 @@ class Result(TypedDict):
     accuracy_mean: NotRequired[float]  # over the nodes that were tested
     accuracy_min: NotRequired[float]
     accuracy_max: NotRequired[float]
+    accuracy_worst_decile: NotRequired[float]  # over the worst tenth of them, with `evaluation.personal`
+    accuracy_personal_mean: NotRequired[float]  # over the same nodes, each on its own distribution
     accuracy_of_mean_model: NotRequired[float]
     accuracy_mean_before_settle: NotRequired[float]  # if the last rounds settled
     divergence: float  # mean distance of the nodes' models from their mean
@@ -99,6 +101,11 @@ class Run:
         """(n, D): the model of every node, as far as the run got; None if nothing of it was saved."""
         found = self._weights()
         return None if found is None else found.models
+
+    @property
+    def models_sha256(self) -> str | None:
+        """Of the numbers of all models, as little-endian float32: the same for runs with the same result."""
+        return None if self.models is None else weights.model_digest(self.models)
 
     def module(self, node: Node = "mean") -> nn.Module:
         """The task's own module with the weights of a node, or of the mean model, ready to predict.
@@ -164,7 +171,11 @@ class Run:
             "rounds": last["round"],
             "strategy": self.metrics[0]["strategy"],
             "train_loss": evaluated.get("train_loss", trained["train_loss"]),
-            **{k: v for k, v in evaluated.items() if k not in left_out and not k.startswith("bytes_")},
+            **{
+                k: v
+                for k, v in evaluated.items()
+                if k not in left_out and not k.startswith("bytes_") and not k.endswith("_by_node")
+            },
             "metric": metric,
             **({f"{metric}_mean_before_settle": trained[f"{metric}_mean"]} if trained is not last else {}),
             "bytes_total": sum(total.values()),

@@ -1,10 +1,12 @@
 """Trained weights out of a run: as rows, as modules, and as files of named tensors."""
 
+import hashlib
 import os
 from operator import index
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -37,6 +39,11 @@ class Weights(NamedTuple):
         if isinstance(node, bool) or not hasattr(node, "__index__") or not 0 <= index(node) < len(self.models):
             raise ExperimentError(f'node must be "mean" or 0 to {len(self.models) - 1}, {node!r} was given')
         return self.models[index(node)], buffers[index(node)]
+
+
+def model_digest(models: Tensor) -> str:
+    """The sha256 of a model's numbers, or of those of all rows, as little-endian float32."""
+    return hashlib.sha256(models.detach().to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()
 
 
 def load(directory: Path, experiment: Experiment, task: Task) -> Weights | None:

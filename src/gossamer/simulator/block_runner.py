@@ -60,7 +60,7 @@ class BlockRunners:
 
     def _evaluate(self, number: int) -> None:
         """A shard, whoever's node it is of."""
-        shared, task, (row, samples) = self._shared, self._prepared.task, self._prepared.evaluation_shards[number]
+        shared, task, (row, samples, *_) = self._shared, self._prepared.task, self._prepared.evaluation_shards[number]
         if row < self._prepared.experiment.nodes:
             model, buffers = self._algorithm.model(rows_of(shared.state, slice(row, row + 1)))[0], shared.buffers[row]
         else:

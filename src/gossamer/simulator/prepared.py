@@ -27,7 +27,8 @@ class PreparedExperiment(NamedTuple):
         task = experiment.load_task() if task is None else task
         trainer = experiment.trainer_for(task)
         experiment = experiment.prepared(task)
-        return cls(experiment, task, trainer, experiment.shards(task), evaluation_shards(experiment, task))
+        shards = experiment.shards(task)
+        return cls(experiment, task, trainer, shards, evaluation_shards(experiment, task, shards))
 
     def fingerprint(self) -> str:
         """Differs if another process found other data, other weights or other shards."""

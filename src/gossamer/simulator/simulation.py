@@ -23,7 +23,7 @@ from gossamer.simulator import spawned_worker as spawned
 from gossamer.simulator.accounting import MassAccount, RoundBytes
 from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.clock import RunClock
-from gossamer.simulator.evaluation import num_tested, scores_of
+from gossamer.simulator.evaluation import num_tested, scores_of, worst_decile
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.shared_state import Memory, SharedState
@@ -236,18 +236,28 @@ class Simulation:
         numbers = {"the distance between the nodes' models": divergence}
         for who, (loss, score) in scores.items():
             numbers |= {f"the test loss of {who}": loss, f"the {metric} of {who}": score}
+        personal = scores_of(shards, self._shared.scores, personal=True)
+        for row, (_, score) in personal.items():
+            numbers[f"the {metric} of node {row} on its own distribution"] = score
         for what, number in numbers.items():
             if not isfinite(number):
                 raise NodeError(
                     f"{what} became {number} in round {self.round}; a smaller optimizer.learning_rate would help"
                 )
         losses, found = zip(*scores.values(), strict=True)
-        return metrics | {
+        metrics |= {
             "test_loss": sum(losses) / len(losses),
             f"{metric}_mean": sum(found) / len(found),
             f"{metric}_min": min(found),
             f"{metric}_max": max(found),
+            **({f"{metric}_by_node": {str(row): score for row, (_, score) in of_rows.items()}} if of_rows else {}),
         }
+        if personal:
+            own = [score for _, score in personal.values()]
+            metrics[f"{metric}_personal_by_node"] = dict(zip(map(str, personal), own, strict=True))
+            metrics[f"{metric}_worst_decile"] = worst_decile(found, self.task.higher_is_better)
+            metrics[f"{metric}_personal_mean"] = sum(own) / len(own)
+        return metrics
 
 
 def default_start() -> Start:

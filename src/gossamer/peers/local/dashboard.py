@@ -14,8 +14,8 @@ from rich.table import Table
 from gossamer.experiments.experiment import Experiment
 from gossamer.peers.data import by_rows
 from gossamer.peers.local.local_group import LocalGroup
-from gossamer.peers.rounds import model_digest
 from gossamer.runs.report import size
+from gossamer.runs.weights import model_digest
 from gossamer.simulator.accounting import KINDS
 from gossamer.simulator.simulation import Simulation
 
