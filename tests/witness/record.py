@@ -95,9 +95,15 @@ def simulated(experiment: Experiment) -> Record:
             "models": _digest(simulation.models()),
             "state": hashlib.sha256(json.dumps(list(state.values())).encode()).hexdigest(),
             "bytes": {key: sum(row[key] for row in rows) for key in kinds},
-            "metrics": {key: value for key, value in rows[-1].items() if key not in ("seconds", "parts", *kinds)},
+            "metrics": {key: value for key, value in rows[-1].items() if _counts(key) and key not in kinds},
             "ledger": hashlib.sha256(json.dumps(simulation.ledger()).encode()).hexdigest(),
         }
+
+
+def _counts(key: str) -> bool:
+    """Is it a result? Not of single nodes, whose models have a digest, nor how often the seed's faults struck."""
+    of_faults = ("messages_sent", "messages_lost", "messages_late", "nodes_away")
+    return key not in ("seconds", "parts", *of_faults) and not key.endswith("_by_node")
 
 
 def by_peers(experiment: Experiment) -> Record:
