@@ -11,7 +11,10 @@ from gossamer.data.toy import Quadratic
 from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.local.local_group import LocalGroup
+from gossamer.runs.report.text import plain
 from gossamer.runs.run import open_run
+from gossamer.runs.watch.listing import parts, runs_under
+from gossamer.runs.watch.pages import content
 
 EXPERIMENT = Experiment(name="small", nodes=2, rounds=6, task=Quadratic(), topology=Ring(), evaluation=Evaluation(2))
 
@@ -45,6 +48,19 @@ def test_a_report_of_a_group_shows_each_of_its_peers(
         assert name in said
         assert name in page
     assert "values" not in said  # which a peer does not know
+    assert "2 nodes, 1 link; colour by distance" in page
+    for node in range(2):
+        found = json.loads((group / f"peer-{node}" / "result.json").read_text())
+        assert f"<title>node {node}: {plain(found['distance'])}</title>" in page
+
+
+def test_a_group_is_watched_as_one(group: Path) -> None:
+    [found] = runs_under(group.parent)
+    assert (found.name, found.state, found.directory) == (group.name, "complete", group)
+    assert [part.name for part in parts(found.directory)] == ["peer-0", "peer-1"]
+    page = content([found])
+    assert "<h1>small</h1>" in page
+    assert 'data-name="peer-1"' in page
 
 
 def test_a_peers_result_is_what_the_peer_itself_reported(group: Path) -> None:

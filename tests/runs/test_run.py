@@ -87,7 +87,7 @@ def test_metrics_and_ledger_reach_the_disk_before_the_checkpoint_does(
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
     crashed(tmp_path / "run", 3, replace(EXPERIMENT, wire=Wire(ledger=True)))
     saved = ["metrics.jsonl", "ledger.jsonl", "checkpoint.safetensors.partial", "run"]
-    assert synced == ["experiment.toml.partial", "run", *saved]
+    assert synced == ["experiment.toml.partial", "run", "nodes.json.partial", "run", *saved]
 
 
 METRICS: dict[str, Callable[[list[bytes]], list[bytes]]] = {

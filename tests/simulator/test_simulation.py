@@ -23,8 +23,8 @@ from gossamer.core.state import write_back
 from gossamer.data.partition import LabelShards
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Evaluation, Wire
-from gossamer.graphs.topologies import ErdosRenyi, Redrawn, Ring, Star
-from gossamer.runs.run import labels
+from gossamer.graphs.topologies import ErdosRenyi, Redrawn, Ring, Star, Torus
+from gossamer.runs.run import labels, title_of
 from gossamer.simulator.evaluation import chosen_nodes, chosen_test_samples, evaluation_shards
 from gossamer.simulator.simulation import Simulation
 from gossamer.simulator.worker_pool import WorkerError
@@ -316,15 +316,25 @@ def run_of(**changes: object) -> gossamer.Run:
     return gossamer.Run(replace(Experiment(name="mine", algorithm=Jwins()), **changes))
 
 
-def test_runs_are_told_apart_by_as_little_as_does() -> None:
+def test_runs_are_told_apart_by_what_differs() -> None:
     seeds = [run_of(seed=0), run_of(seed=1)]
     assert labels(seeds) == ["jwins", "jwins"]
     assert labels([*seeds, run_of(algorithm=Dpsgd())]) == ["jwins", "jwins", "dpsgd"]
-    assert labels([*seeds, run_of(name="theirs", nodes=8)]) == ["mine", "mine", "theirs"]
     assert labels([run_of(algorithm=Jwins(budget=0.1)), run_of(algorithm=Jwins(budget=0.2))]) == [
-        "jwins (budget 0.1)",
-        "jwins (budget 0.2)",
+        "jwins, budget 0.1",
+        "jwins, budget 0.2",
     ]
+    assert labels([*seeds, run_of(name="theirs", nodes=8)]) == ["jwins, nodes 16", "jwins, nodes 16", "jwins, nodes 8"]
+    assert labels([run_of(), run_of(name="theirs")]) == ["mine", "theirs"]
+    both = [run_of(algorithm=Dpsgd()), run_of(topology=Ring()), run_of(topology=Torus())]
+    assert labels(both) == ["dpsgd, topology random-regular", "jwins, topology ring", "jwins, topology torus"]
+    other = replace(Experiment().optimizer, learning_rate=0.2)
+    many = [run_of(nodes=8 + i, rounds=30 + i, batch_size=8 + i, local_steps=1 + i, optimizer=other) for i in (0, 1)]
+    many.append(run_of(name="theirs"))
+    assert len(set(labels(many))) == 3
+    assert title_of(seeds) == "mine"
+    assert title_of([*seeds, run_of(algorithm=Dpsgd())]) == "jwins and dpsgd on digits"
+    assert title_of(both) == "dpsgd and jwins on digits by topology"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's")

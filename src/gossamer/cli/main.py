@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, plan, precompile, runs, sweeps
+from gossamer.cli import cost, data, experiments, peers, plan, precompile, runs, sweeps, watch
 from gossamer.cli.options import say
 
 
@@ -20,7 +20,7 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.pack, runs.demo),
+    *(runs.run, runs.resume, runs.settle, runs.report, watch.watch, runs.export, runs.pack, runs.demo),
     *(sweeps.sweep, sweeps.compare, plan.plan),
     *(experiments.list_, experiments.show, experiments.init, experiments.schema, experiments.completion),
     *(data.data, cost.cost),

@@ -177,7 +177,7 @@ def report(runs: tuple[Path, ...], out: Path) -> None:
         if not any("test_loss" in metrics for metrics in done.metrics):
             raise Mistake(f"{done.directory} has no evaluated round yet; let it run on, or continue it")
     try:
-        write_report(out, found, " and ".join(dict.fromkeys(done.document["name"] for done in found)))
+        write_report(out, found)
     except OSError as error:
         raise Mistake(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
     print_result(results_table(found))

@@ -216,6 +216,7 @@ def _run_rounds(
         metrics = node.step(transport)
         totals = node.counters.totals()
         metrics |= {name: totals[name] for name in ("bytes_out", "bytes_in", "neighbours_lost", "neighbours_found")}
+        metrics["node"] = node.me
         metrics["cpu_seconds"] = round(time.process_time() - cpu_began, 4)  # of all threads
         _append(config, metrics, node.log)
         if node.round % config.checkpoint_every == 0:

@@ -66,7 +66,7 @@ def read_lines(path: Path, through: float = inf, strict: bool = True) -> list[Ro
     rows: list[Row] = []
     unreadable = False
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
-        row = _row(line)
+        row = row_of(line)
         if row is None:
             unreadable = True
         elif row["round"] <= through:
@@ -76,7 +76,8 @@ def read_lines(path: Path, through: float = inf, strict: bool = True) -> list[Ro
     return rows
 
 
-def _row(line: bytes) -> Row | None:
+def row_of(line: bytes) -> Row | None:
+    """The row in a line; None if it is not whole, or none."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except ValueError:

@@ -5,6 +5,7 @@
     ledger.jsonl         one line per round and link, if the experiment asks for it
     checkpoint.safetensors   the state after the last round that was saved; `resume` continues from it
     result.json          the summary, once the run is complete
+    nodes.json           the graph, and what data each node has
     report.html          tables and charts
     lock                 held by the process that runs it
 
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from gossamer.core import Task
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError, section
-from gossamer.runs import checkpoint, files, peer_metrics, report, weights
+from gossamer.runs import checkpoint, files, naming, nodes, peer_metrics, report, weights
 from gossamer.runs.weights import Node, Weights
 from gossamer.training.privacy import Privacy
 
@@ -67,6 +68,9 @@ class Result(TypedDict):
     bytes_values: int
     bytes_metadata: int  # frames, tags and indices
     bytes_resync: NotRequired[int]  # to nodes that had missed messages
+    messages_sent: NotRequired[int]  # if there were faults
+    messages_lost: NotRequired[int]
+    messages_late: NotRequired[int]
     bytes_share_of_full: float  # of what full sharing would have sent
     clock_seconds: NotRequired[float]  # with [clock]: virtual time at which the last node ended
     clock_seconds_mean: NotRequired[float]  # mean over nodes
@@ -164,18 +168,15 @@ class Run:
         metric = metric_of(evaluated)
         kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
-        left_out = ("round", "parts", "seconds")
-        result = {
+        left_out = ("round", "parts", "seconds", "nodes_away")
+        faults = [name for name in ("messages_sent", "messages_lost", "messages_late") if name in last]
+        result: dict[str, Any] = {
             **named,
             "nodes": self.document["nodes"],
             "rounds": last["round"],
             "strategy": self.metrics[0]["strategy"],
             "train_loss": evaluated.get("train_loss", trained["train_loss"]),
-            **{
-                k: v
-                for k, v in evaluated.items()
-                if k not in left_out and not k.startswith("bytes_") and not k.endswith("_by_node")
-            },
+            **{k: v for k, v in evaluated.items() if k not in left_out and not _is_detail(k)},
             "metric": metric,
             **({f"{metric}_mean_before_settle": trained[f"{metric}_mean"]} if trained is not last else {}),
             "bytes_total": sum(total.values()),
@@ -187,6 +188,7 @@ class Run:
                 f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics)
                 for name in self.document["wire"]["compare"]
             },
+            **{name: sum(m.get(name, 0) for m in self.metrics) for name in faults},
             **Privacy(**self.document.get("privacy", {})).spent(trained["round"]),
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }
@@ -197,6 +199,11 @@ def metric_of(evaluated: Metrics) -> str:
     """What a round's evaluation measured, such as "accuracy"; "" if there was none."""
     named = (key.removesuffix("_mean") for key in evaluated if key.endswith("_mean"))
     return next((name for name in named if f"{name}_min" in evaluated), "")
+
+
+def _is_detail(key: str) -> bool:
+    """Is it a metric that a result sums up, or leaves out?"""
+    return key.startswith(("bytes_", "messages_")) or key.endswith("_by_node")
 
 
 def open_run(directory: str | os.PathLike[str], experiment: Experiment | None = None) -> Run:
@@ -230,39 +237,33 @@ def write_report(path: str | os.PathLike[str], runs: Run | Sequence[Run], title:
         runs = [runs]
     if not runs:
         raise ExperimentError("a report needs at least one run, none was given")
-    curves = [
-        report.Curve(label, run.metrics, run.document, dict(run.result))
-        for label, run in zip(labels(runs), runs, strict=True)
-    ]
-    report.write(path, title or runs[0].document["name"], curves)
+    report.write(path, title or title_of(runs), curves_of(runs))
+
+
+def curves_of(runs: Sequence[Run]) -> list[report.Curve]:
+    """What a report shows of each run; of one that was not evaluated yet, as much as is known."""
+    found = []
+    for label, run in zip(labels(runs), runs, strict=True):
+        evaluated = any("test_loss" in row for row in run.metrics)
+        known = dict(run.result) if evaluated else {"nodes": 1, "peer": run.peer} if run.peer is not None else {}
+        of_nodes = nodes.load(run.directory, run.experiment)
+        found.append(report.Curve(label, run.metrics, run.document, known, of_nodes))
+    return found
+
+
+def title_of(runs: Sequence[Run]) -> str:
+    """What a page on these runs is called: an experiment's name, or what is compared."""
+    return naming.title([run.document for run in runs])
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """What to call each run: its algorithm if that tells the experiments apart, else its name, else what differs.
+    """What to call each run: its algorithm, and whatever else differs between the experiments.
 
     Runs that differ in nothing but the seed have the same label. A peer is called by its name.
     """
-    of_runs = _labels(runs)
+    of_runs = naming.labels([run.document for run in runs])
     several = len(set(of_runs)) > 1
     return [
         label if run.peer is None else f"{label}, {run.peer}" if several else run.peer
         for label, run in zip(of_runs, runs, strict=True)
     ]
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    documents = [run.document | {"seed": 0} for run in runs]
-    algorithms = [document["algorithm"]["name"] for document in documents]
-    names = [document["name"] for document in documents]
-    differing = sorted({key for one in documents for other in documents for key in toml.differences(one, other)})
-
-    def settings(document: toml.Document) -> str:
-        given = [(key, toml.look_up(document, key)) for key in differing]
-        return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in given if value is not None)
-
-    described = [f"{algorithm} ({settings(d)})" for algorithm, d in zip(algorithms, documents, strict=True)]
-    for candidates in (algorithms, names):
-        same = [(a, b) for a in range(len(runs)) for b in range(a) if candidates[a] == candidates[b]]
-        if not any(toml.differences(documents[a], documents[b]) for a, b in same):
-            return candidates
-    return described

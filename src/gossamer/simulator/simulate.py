@@ -17,7 +17,7 @@ from torch import Tensor
 from gossamer.core import Task
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.runs import checkpoint, files
+from gossamer.runs import checkpoint, files, nodes
 from gossamer.runs.checkpoint import Saved
 from gossamer.runs.run import OnRound, Run, read_run, write_report
 from gossamer.runs.weights import Weights
@@ -206,6 +206,9 @@ def _restore(simulation: Simulation, run: Run, saved: Saved, tensors: dict[str, 
 
 def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
     experiment, directory = simulation.experiment, run.directory
+    if directory is not None and not (directory / nodes.NAME).exists():
+        with _advice(directory):
+            files.replace(directory / nodes.NAME, simulation.nodes().dumps())
     with stop_requests() as stop_requested:
         while simulation.round < experiment.rounds:
             metrics = simulation.step()

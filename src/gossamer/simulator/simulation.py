@@ -19,6 +19,7 @@ from gossamer.core import Samples, Task
 from gossamer.core.state import tensors_of
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.delivery import Links
+from gossamer.runs.nodes import Nodes
 from gossamer.simulator import spawned_worker as spawned
 from gossamer.simulator.accounting import MassAccount, RoundBytes
 from gossamer.simulator.block_runner import BlockRunners
@@ -120,6 +121,7 @@ class Simulation:
             self._workers = self._start()
         started = time.perf_counter()  # what is compiled once is no part of the first round
         self._bytes = RoundBytes(self.experiment, self._shared)
+        faults: dict[str, int] = {}
         first = self.round * self.experiment.exchanges
         for exchange in range(first, first + self.experiment.exchanges):
             deliveries = self._deliveries(exchange)
@@ -128,6 +130,7 @@ class Simulation:
             self._clock.exchange(exchange, *deliveries, self._bytes.per_link())
             self._workers.run("incoming", exchange)
             self.totals["mass_lost"] += self._mass.lost(exchange)
+            faults = self._faults(exchange, *deliveries, faults)
         self.totals["sent"] += sum(self._bytes.by_kind.values())
         self.totals["full"] += self._bytes.full
         metrics: dict[str, Any] = {"round": self.round + 1}
@@ -136,7 +139,7 @@ class Simulation:
         if self.round == 0:
             metrics["strategy"] = self._prepared.trainer.name
         metrics |= self._bytes.metrics() | {f"bytes_{kind}": self.totals[kind] for kind in ("sent", "full")}
-        metrics |= self._mass.metrics(exchange, self.totals["mass_lost"])
+        metrics |= self._mass.metrics(exchange, self.totals["mass_lost"]) | faults
         self.round += 1
         if self.experiment.evaluates_after(self.round):
             divergence = self._compare()
@@ -166,6 +169,10 @@ class Simulation:
         """The mean over the nodes that took part; 0 if none did."""
         up = torch.from_numpy(self._delivery.up(self.round * self.experiment.exchanges))
         return self._shared.losses[up].mean().item() if up.any() else 0.0
+
+    def nodes(self) -> Nodes:
+        """Who is linked to whom, and what data each node has."""
+        return Nodes.of(self.experiment, self._prepared.shards, self.task.labels)
 
     def ledger(self) -> list[dict[str, int]]:
         """The bytes of the last round on every link."""
@@ -213,6 +220,18 @@ class Simulation:
             return self._delivery.deliveries(exchange)
         except ValueError as error:  # a random graph of a later round that cannot be had
             raise NodeError(f"in round {self.round + 1}, {error}") from error
+
+    def _faults(
+        self, exchange: int, links: Links, arrives: NDArray[np.bool_], so_far: dict[str, int]
+    ) -> dict[str, int]:
+        """What faults did to the messages of this exchange and of those before it in the round; {} without faults."""
+        if not self.experiment.faults.any:
+            return {}
+        late = arrives & (self._delivery.lateness[links.senders] > 0)
+        marks = {"sent": np.ones_like(arrives), "lost": ~arrives, "late": late}
+        counts = {f"messages_{name}": int(marked.sum()) for name, marked in marks.items()}
+        away = self.experiment.nodes - int(self._delivery.up(exchange).sum())
+        return {name: so_far.get(name, 0) + count for name, count in counts.items()} | {"nodes_away": away}
 
     def _compare(self) -> float:
         """How far apart the nodes' models are; their mean goes to shared memory, to be evaluated."""

@@ -1,29 +1,18 @@
 """The page: what was run, the table of results, the charts, the settings."""
 
 import os
-from collections.abc import Callable, Iterator
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
 from importlib.resources import files
-from itertools import compress
-from math import isfinite
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
 
 from gossamer.runs.files import replace
-from gossamer.runs.report.charts import Curve, Groups, are_peers, charts
-from gossamer.runs.report.text import (
-    Text,
-    colour,
-    distinct,
-    duration,
-    metric_text,
-    number,
-    percent,
-    safe,
-    setting,
-    size,
-    words,
-)
+from gossamer.runs.report.charts import sections
+from gossamer.runs.report.curve import Curve, Groups, grouped, metric_of
+from gossamer.runs.report.settings import settings
+from gossamer.runs.report.table import results
+from gossamer.runs.report.text import colour, distinct, safe, setting
 
 
 def write(path: str | os.PathLike[str], title: str, curves: list[Curve]) -> None:
@@ -33,176 +22,100 @@ def write(path: str | os.PathLike[str], title: str, curves: list[Curve]) -> None
 
 def html(title: str, curves: list[Curve]) -> str:
     """The page as text."""
-    groups: Groups = {}
-    for curve in curves:
-        groups.setdefault(curve.label, []).append(curve)
-    metric = next((name for curve in curves if (name := metric_of(curve))), "accuracy")
-    style = files("gossamer.runs.report").joinpath("report.css").read_text(encoding="utf-8")
-    # The policy forbids scripts and requests, should a hostile label ever slip through the escaping.
+    return document(title, f"<main>\n{content(title, curves)}</main>\n", policy("'none'"))
+
+
+def document(title: str, body: str, security_policy: str) -> str:
+    """A whole page, with its style and its script."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{security_policy}">
 <title>{safe(title)}</title>
 <style>
-{style}</style>
+{_part("report.css")}</style>
 </head>
 <body>
-<h1>{safe(title)}</h1>
-<p class="lead">{summary(curves)}</p>
-{results(groups, metric)}
-<h2>Curves</h2>
-<div class="charts">
-{charts(groups, metric)}
-</div>
-<h2>Settings</h2>
-{settings(groups)}
+{body}<div id="tip" role="status" hidden></div>
+<script>{_part("report.js")}</script>
 </body>
 </html>
 """
 
 
-def metric_of(curve: Curve) -> str:
-    """What the run measured, e.g. "accuracy"; "" if it never did."""
-    named = (key.removesuffix("_mean") for line in curve.metrics for key in line if key.endswith("_mean"))
-    return str(curve.result.get("metric") or next(named, ""))
+def policy(connect: str) -> str:
+    """Nothing but this page's own script may run, and nothing outside be asked for, should a hostile label ever slip
+    through the escaping. `connect` is whom the script may ask."""
+    digest = b64encode(sha256(_part("report.js").encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src {connect}"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action {connect}"
 
 
-def described(section: object) -> tuple[str, str]:
-    """A section's name and the rest of it: {"name": "regular", "degree": 4} is "regular", "degree 4"."""
+@cache
+def _part(name: str) -> str:
+    return files("gossamer.runs.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def content(title: str, curves: list[Curve]) -> str:
+    """What is between the page's ends: all that changes while a run goes on."""
+    groups, metric = grouped(curves), metric_of(curves)
+    return f"""<h1>{safe(title)}</h1>
+<p class="lead">{summary(curves)}</p>
+{legend(groups)}
+{results(groups, metric)}
+{sections(groups, metric)}
+<section><h2>Settings</h2>
+{settings(groups)}
+</section>
+"""
+
+
+def legend(groups: Groups) -> str:
+    """A box per label, which hides what is drawn of it. CSS does it, without script."""
+    if len(groups) < 2:
+        return ""
+    rules, boxes = "", ""
+    for index, label in enumerate(groups):
+        rules += f"body:has(#c{index}:not(:checked)) .k{index}{{display:none}}\n"
+        pointed = f"#l{index}:hover,#c{index}:focus-visible"
+        rules += f"body:has({pointed}) .k:not(.k{index}){{opacity:.12}}\n"
+        rules += f"body:has({pointed}) .k{index} .band{{fill-opacity:.16}}\n"
+        boxes += f'<label id="l{index}"><input type="checkbox" id="c{index}" checked data-name="{safe(label)}">'
+        boxes += f'<span class="swatch {colour(index)}"></span>{safe(label)}</label>\n'
+    return f"""<style>
+{rules}</style>
+<fieldset class="legend"><legend>Shown in the charts</legend>
+{boxes}</fieldset>"""
+
+
+def described(section: object) -> str:
+    """A section's name and the rest of it: {"name": "regular", "degree": 4} is "regular (degree 4)"."""
     if not isinstance(section, dict):
-        return setting(section or ""), ""
+        return setting("" if section is None else section)
     key = next((key for key in ("name", "kind", "type") if key in section), next(iter(section), ""))
-    rest = (f"{other} {setting(value)}".replace("_", " ") for other, value in section.items() if other != key)
-    return setting(section.get(key, "")), ", ".join(rest)
+    rest = (f"{other} {described(value)}".replace("_", " ") for other, value in section.items() if other != key)
+    told = ", ".join(rest)
+    return setting(section.get(key, "")) + f" ({told})" * bool(told)
 
 
 def summary(curves: list[Curve]) -> str:
-    """One sentence on what was run."""
+    """What was run: nodes, task, model and partition, topology, seeds."""
     if not curves:
         return "No runs."
 
     def field(name: str) -> str:
         return distinct(curve.experiment.get(name, curve.result.get(name)) for curve in curves)
 
-    tasks = distinct(curve.result.get("task") or described(curve.experiment.get("task"))[0] for curve in curves)
-    graphs = [described(curve.experiment.get("topology")) for curve in curves]
-    graph = distinct(f"{name} ({rest})" if rest else name for name, rest in graphs)
+    def section(name: str) -> str:
+        return distinct(described(curve.experiment.get(name) or curve.result.get(name)) for curve in curves)
+
     nodes, rounds, seeds = field("nodes"), field("rounds"), field("seed")
-    return safe(
-        f"{nodes} node{'s' * (nodes != '1')} trained {tasks} for {rounds} round{'s' * (rounds != '1')}; "
-        f"topology {graph}; seed{'s' * (',' in seeds)} {seeds}."
-    )
-
-
-# The table
-
-
-def results(groups: Groups, metric: str) -> str:
-    """The table, one row per label."""
-    runs = [curve for curves in groups.values() for curve in curves]
-    several, mean_model = len(runs) > len(groups), any(f"{metric}_of_mean_model" in run.result for run in runs)
-    again = any("bytes_resync" in run.result for run in runs)
-    settled = any(f"{metric}_mean_before_settle" in run.result for run in runs)
-    of_peers = are_peers(groups)
-    named = "peer" if of_peers else "algorithm"
-    counted = "are those that the peer sent" if of_peers else "count every copy on every edge, over all nodes"
-    measured = [*["before settling"] * settled, "mean", "min – max over nodes", *["of the mean model"] * mean_model]
-    sent = ["values", "metadata", *["resent"] * again, "total", "of full sharing"]
-    heads = [*["seeds"] * several, *measured, *sent, "time"]
-    known = [not of_peers or head in ("mean", "total", "time") for head in heads]  # peers know no more
-    rows = ""
-    for index, (label, curves) in enumerate(groups.items()):
-        figures = [*[str(len(curves))] * several, *cells(curves, metric, settled, mean_model, again)]
-        rows += f'<tr><th scope="row"><span class="swatch {colour(index)}"></span>{safe(label)}</th>'
-        rows += "".join(
-            f"<td{' class=main' * (head == 'mean')}>{value}</td>"
-            for head, value in compress(zip(heads, figures, strict=True), known)
-        )
-        rows += "</tr>\n"
-    spans = [1, 1] if of_peers else [len(measured), len(sent)]
-    titles = "".join(f'<th scope="col">{head}</th>' for head in (named, *compress(heads, known)))
-    seeds = " With several seeds: mean ± standard deviation over seeds; the range is over all their nodes."
-    return f"""<div class="scroll"><table class="results">
-<thead><tr><td></td>{"<td></td>" * several}<th colspan="{spans[0]}" scope="colgroup">{words([metric])}</th>\
-<th colspan="{spans[1]}" scope="colgroup">bytes sent</th><td></td></tr>
-<tr>{titles}</tr></thead>
-<tbody>
-{rows}</tbody></table></div>
-<p class="note">After the last round.{tested(runs)} Bytes {counted}.\
-{seeds * several}</p>"""
-
-
-def tested(runs: list[Curve]) -> str:
-    """A sentence on what the tests were of, where runs say so, and the same of all."""
-    keys = ("tested_nodes", "nodes", "tested_samples", "test_samples")
-    said = {tuple(run.result.get(key) for key in keys) for run in runs}
-    numbers = said.pop() if len(said) == 1 else ()
-    if not numbers or not all(type(number) is int for number in numbers):
-        return ""
-    return " Tested on {:,} of {:,} nodes and {:,} of {:,} samples.".format(*numbers)
-
-
-def cells(curves: list[Curve], metric: str, settled: bool, mean_model: bool, again: bool) -> list[str]:
-    """What the table says of the seeds of one label."""
-    text = metric_text(metric)
-
-    def cell(key: str, text: Text, fold: Callable[[list[float]], float] = fmean) -> str:
-        values = [number(curve.result.get(key)) for curve in curves]
-        return text(fold(values)) if all(map(isfinite, values)) else "–"
-
-    mean, low, high = cell(f"{metric}_mean", text), cell(f"{metric}_min", text, min), cell(f"{metric}_max", text, max)
-    if len(curves) > 1 and mean != "–":
-        mean += f" ± {cell(f'{metric}_mean', text, stdev).removesuffix('%')}"
-    return [
-        *[cell(f"{metric}_mean_before_settle", text)] * settled,
-        mean,
-        f"{low} – {high}" if low != "–" != high else "–",
-        *[cell(f"{metric}_of_mean_model", text)] * mean_model,
-        *(cell(f"bytes_{part}", size) for part in ("values", "metadata", *["resync"] * again, "total")),
-        cell("bytes_share_of_full", percent),
-        cell("seconds", duration),
+    sentences = [
+        f"{nodes} node{'s' * (nodes != '1')} trained {section('task')} for {rounds} round{'s' * (rounds != '1')}",
+        f"data spread as {section('partition')}" if section("partition") != "–" else "",
+        f"topology {section('topology')}",
+        f"seed{'s' * (',' in seeds)} {seeds}",
     ]
-
-
-# The settings
-
-
-def flat(section: dict[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            yield from flat(value, (*prefix, str(key)))
-        else:
-            yield (*prefix, str(key)), setting(value)
-
-
-def settings(groups: Groups) -> str:
-    """What all runs share, by section; then what differs, one column per label."""
-    runs = {label: [dict(flat(curve.experiment)) for curve in curves] for label, curves in groups.items()}
-    every = [run for of in runs.values() for run in of]
-    keys = list(dict.fromkeys(key for run in every for key in run))
-    differing = [key for key in keys if len({run.get(key) for run in every}) > 1]
-    sections: dict[str, str] = {}
-    for key in keys:
-        if key not in differing:
-            section = key[0] if len(key) > 1 else "experiment"
-            row = f'<tr><th scope="row">{words(key[1:] or key)}</th><td>{safe(every[0][key])}</td></tr>\n'
-            sections[section] = sections.get(section, "") + row
-    shared = "".join(f"<table><caption>{words([name])}</caption>\n{of}</table>\n" for name, of in sections.items())
-    page = f'<div class="settings">\n{shared}</div>'
-    if differing:
-        head = "".join(f'<th scope="col">{safe(label)}</th>' for label in runs)
-        body = ""
-        for key in differing:
-            cells = "".join(f"<td>{safe(distinct(run.get(key) for run in of))}</td>" for of in runs.values())
-            body += f'<tr><th scope="row">{words(key)}</th>{cells}</tr>\n'
-        page = f"""<p class="note">What differs between the runs:</p>
-<div class="scroll"><table class="results differences">
-<thead><tr><th></th>{head}</tr></thead>
-<tbody>
-{body}</tbody></table></div>
-<p class="note">What they share:</p>
-{page}"""
-    return page
+    return safe("; ".join(filter(None, sentences)) + ".")

@@ -41,18 +41,41 @@ def size(num_bytes: float, form: str = "#.3g") -> str:
     return f"{num_bytes:{form if units[0] != 'B' else '.3g'}}".rstrip(".") + f" {units[0]}"
 
 
-# Ticks are round numbers, better without trailing zeros.
-TICKS: dict[Text, Text] = {percent: lambda value: f"{100 * value:.6g}%", size: lambda value: size(value, ".3g")}
-
-
 def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+# Ticks are round numbers, better without trailing zeros.
+TICKS: dict[Text, Text] = {
+    percent: lambda value: f"{100 * value:.6g}%",
+    size: lambda value: size(value, ".3g"),
+    duration: lambda value: duration(value).replace(".0 ", " "),
+}
+
+
+def joules(energy: float) -> str:
+    units = {1e-3: "mJ", 1.0: "J", 1e3: "kJ", 1e6: "MJ"}
+    unit = max((unit for unit in units if unit <= abs(energy)), default=1e-3)
+    return f"{plain(energy / unit, 3)} {units[unit]}"
+
+
 def short(label: str, length: int = 16) -> str:
     return label if len(label) <= length else label[: length - 1] + "…"
+
+
+def tags(labels: Iterable[str], length: int = 16) -> dict[str, str]:
+    """Short names of the labels, of which no two are the same: cut at the end, or without the names of settings
+    ("jwins 0.1 4" for "jwins, budget 0.1, degree 4"), or cut in the middle, or numbered."""
+    labels = list(dict.fromkeys(labels))
+    parts = [x.split(", ") for x in labels]
+    values = [" ".join([first, *(part.rpartition(" ")[2] for part in others)]) for first, *others in parts]
+    middle = [x if len(x) <= length else f"{x[:4]}…{x[5 - length :]}" for x in labels]
+    numbered = [short(f"{index} {x}", length) for index, x in enumerate(labels, 1)]
+    choices = ([short(x, length) for x in labels], [short(x, length) for x in values], middle, numbered)
+    chosen = next((of for of in choices if len(set(of)) == len(labels)), numbered)
+    return dict(zip(labels, chosen, strict=True))
 
 
 def metric_text(metric: str) -> Text:
@@ -72,8 +95,13 @@ def setting(value: object) -> str:
 
 
 def colour(index: int) -> str:
-    """Seven colours, then the same ones dashed."""
-    return f"s{index % 7}" + " dashed" * (index >= 7)
+    """The classes of a label: seven colours, then the same ones dashed, then dotted."""
+    return f"s{index % 7}" + ("", " dashed", " dotted")[min(index // 7, 2)]
+
+
+def key(index: int) -> str:
+    """The classes of what is drawn of a label, which its checkbox hides."""
+    return f"k k{index} {colour(index)}"
 
 
 def words(names: Iterable[str]) -> str:
