@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, precompile, runs
+from gossamer.cli import cost, data, experiments, peers, precompile, reproduce, runs
 from gossamer.cli.options import say
 
 
@@ -20,7 +20,7 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo),
+    *(runs.run, runs.resume, runs.settle, runs.report, runs.export, runs.demo, reproduce.reproduce),
     *(experiments.list_, experiments.init, data.data, cost.cost),
     *(peers.keys, peers.peer, peers.up, precompile.precompile),
 ):
