@@ -4,6 +4,8 @@ import json
 from importlib.resources import files
 from math import isclose
 
+import torch
+
 from gossamer.experiments.papers import TABLES
 from gossamer.experiments.papers.slices import slice_of
 from gossamer.simulator.simulate import simulate
@@ -21,7 +23,12 @@ def check_table(name: str) -> dict[str, Values]:
         return computed
     last = rows[-1].experiment
     assert last is not None
-    result = dict(simulate(slice_of(last), workers=1).result)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        result = dict(simulate(slice_of(last), workers=1).result)
+    finally:
+        torch.set_num_threads(threads)
     return {last.name: {key: float(result[key]) for key in COMPARED}}  # type: ignore[arg-type]
 
 

@@ -17,10 +17,11 @@ from gossamer.data.arrays import Arrays, Pair, task_of
 from gossamer.data.movielens import within
 from gossamer.data.supervised import Supervised
 from gossamer.experiments.experiment import Evaluation, Experiment
-from gossamer.graphs.topologies import RandomRegular, Redrawn
+from gossamer.graphs.topologies import DirectedRing, RandomRegular, Redrawn, Torus
 
 NUM_TRAIN, NUM_TEST = 192, 16
-ROUNDS, NODES, BATCH = 2, 5, 2  # with training; at most, where the graph can be smaller; samples per step
+ROUNDS, BATCH = 2, 2  # with training; samples per step
+NODES: dict[type, int] = {RandomRegular: 5, Redrawn: 5, DirectedRing: 3, Torus: 6}  # of graphs of any size
 
 IMAGES: dict[type, tuple[tuple[int, int, int], int]] = {  # the shape of an image, and classes
     Cifar10: ((3, 32, 32), 10),
@@ -62,10 +63,9 @@ def _divided(inputs: torch.Tensor, targets: torch.Tensor) -> tuple[Pair, Pair]:
 
 def slice_of(experiment: Experiment) -> Experiment:
     """A few rounds of an experiment on a stand-in for its data, on fewer nodes where the graph allows it."""
-    any_size = isinstance(experiment.topology, RandomRegular | Redrawn)
     return replace(
         experiment,
-        nodes=min(NODES, experiment.nodes) if any_size else experiment.nodes,
+        nodes=NODES.get(type(experiment.topology), experiment.nodes),
         rounds=ROUNDS + experiment.rounds - experiment.training_rounds,
         local_steps=1,
         batch_size=BATCH,
