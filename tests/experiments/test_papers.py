@@ -1,12 +1,14 @@
 """The tables and figures of three papers as recipes: that they are whole, and that verdicts follow from figures."""
 
 from math import isnan, nan
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from gossamer.data import Cifar10, MovieLens
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.papers import TABLES, Row, Size
+from gossamer.experiments.papers import TABLES, Row, Size, Verdict
 from gossamer.experiments.papers.slices import slice_of, stand_in
 from gossamer.experiments.papers.table import (
     ACCURACY,
@@ -188,3 +190,14 @@ def test_every_row_of_the_small_size_can_be_prepared(name: str) -> None:
         if row.experiment is not None:
             sliced = slice_of(row.experiment)
             sliced.prepared(sliced.load_task())
+
+
+def test_the_page_of_results_has_every_finding() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "results" / "papers.md").read_text()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
+    told = {(name.strip("`"), finding): verdict for name, finding, _, _, verdict, *_ in cells}
+    expected = {
+        (name, f"{finding.text} ({finding.unit})") for name, table in TABLES.items() for finding in table.findings
+    }
+    assert told.keys() == expected
+    assert set(told.values()) <= set(get_args(Verdict))

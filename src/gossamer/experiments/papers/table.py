@@ -50,7 +50,7 @@ class Finding:
     gap: Gap
     agrees: float  # a gap of at least so much is what the paper says
     contradicts: float = 0.0  # one under this is the contrary
-    unit: Literal["points", "times"] = "points"
+    unit: Literal["points", "times", "mJ"] = "points"
     paper: float | None = None  # the paper's gap, where it prints no figures that it could be computed from
 
     def verdict(self, gaps: Sequence[float]) -> Verdict:
