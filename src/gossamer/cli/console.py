@@ -16,6 +16,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from gossamer.runs.report import size
+from gossamer.runs.report.text import duration
 from gossamer.runs.run import OnRound, Run, labels
 
 _SECONDS_BETWEEN_FRAMES = 0.1
@@ -88,7 +89,9 @@ class Progress:
                 self._last_shown = time.monotonic()
                 self._bars.refresh()
                 if not terminal:
-                    self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}")
+                    remaining = self._bars.tasks[self._tasks[name]].time_remaining
+                    left = "" if remaining is None else f"  {duration(remaining)} left"
+                    self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}{left}")
 
         return on_round
 

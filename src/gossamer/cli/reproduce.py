@@ -90,7 +90,8 @@ def _carry_out(name: str, table: "Table", size: Any, seeds: int, out: Path, work
 
             return reproduce(name, table, size, seeds, out, workers, on_run)
     except StopRequest as stopped:
-        raise Mistake(f"{stopped}; the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}") from None
+        say(f"{stopped}; the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}")
+        raise click.exceptions.Exit(130) from None
 
 
 def _show(found: "Reproduction", out: Path, as_json: bool) -> None:

@@ -12,7 +12,8 @@ from gossamer.simulator.simulate import simulate
 
 Values = dict[str, float]
 COMPARED = ("test_loss", "divergence", "bytes_total")
-TOLERANCE = 0.02  # relative: other processors round otherwise, and what compression chooses depends on it
+TOLERANCE = {"divergence": 0.25}  # relative: other processors round otherwise, and small differences grow
+OTHERS = 0.02
 
 
 def check_table(name: str) -> dict[str, Values]:
@@ -49,6 +50,6 @@ def differences(name: str, found: dict[str, Values], known: dict[str, dict[str, 
             before = known[name].get(label, {}).get(key)
             if before is None:
                 told.append(f"{name}, {label}: no {key} is stored")
-            elif not isclose(value, before, rel_tol=TOLERANCE, abs_tol=1e-6):
+            elif not isclose(value, before, rel_tol=TOLERANCE.get(key, OTHERS), abs_tol=1e-6):
                 told.append(f"{name}, {label}: {key} is {value:.6g}, and was {before:.6g}")
     return told

@@ -234,7 +234,6 @@ _SHORT = (
 )
 _NARROW = f"ResNet-20 with 8 channels in place of 16; {_SHORT}"
 _PLAIN = f"GN-LeNet without normalization in place of VGG-11; {_SHORT}"
-_FIRST = "the authors' code takes the first epoch at a tenth of the learning rate; here it is the whole rate"
 
 TABLES = {
     "sparse-push-table2": Table(
@@ -249,7 +248,6 @@ TABLES = {
             Finding("SCSP is above SP", mean_above(_pairs("ResNet-20")), agrees=0.2, contradicts=-0.5),
         ),
         _NARROW + "; ResNet-110 and VGG-11 are left out",
-        _FIRST,
         columns=(ACCURACY, COMPRESSION, DIVERGENCE),
     ),
     "sparse-push-table3": Table(
@@ -262,7 +260,7 @@ TABLES = {
                     agrees=-1.5, contradicts=-4.0),
         ),
         _NARROW,
-        _FIRST + "; the undirected ring has Metropolis-Hastings weights",
+        "the undirected ring has Metropolis-Hastings weights",
     ),
     "sparse-push-table4": Table(
         "Sparse-Push, table 4: SP and SCSP with ResNet-20, VGG-11, and ResNet-110 on CIFAR-100",
@@ -273,7 +271,6 @@ TABLES = {
             Finding("SCSP is above SP, CIFAR-100", mean_above(_pairs("CIFAR-100")), agrees=0.4, contradicts=-0.5),
         ),
         f"{_NARROW}; GN-LeNet without normalization in place of VGG-11; on CIFAR-100 ResNet-20 and half the rounds",
-        _FIRST,
     ),
     "sparse-push-figure1": Table(
         "Sparse-Push, figure 1: accuracy by data skew, VGG-11, all and 1 % kept",
@@ -313,7 +310,6 @@ TABLES = {
                     agrees=-3.0, contradicts=-8.0),
         ),
         _NARROW + "; graphs change after 19 and 10 rounds",
-        _FIRST,
     ),
     "sparse-push-table7": Table(
         "Sparse-Push, table 7: random quantization to 4, 2 and 1 bits",
