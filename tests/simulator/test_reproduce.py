@@ -135,6 +135,20 @@ def test_another_experiment_under_the_same_name_is_not_taken_for_it(tmp_path: Pa
     assert "rounds" in next(iter(found.failed.values()))
 
 
+def test_a_file_in_place_of_the_directory_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ExperimentError, match="file cannot be made: File exists; name another directory"):
+        carried_out(tmp_path / "file")
+
+
+def test_a_row_that_never_reaches_the_target_has_no_mean() -> None:
+    found = Reproduction("toy", TABLE, "small", 2)
+    found.figures = {"shared": {0: {ROUNDS_TO_TARGET: 4.0}, 1: {ROUNDS_TO_TARGET: inf}}}
+    assert found.mean("shared", ROUNDS_TO_TARGET)[0] == inf
+    assert driver.table_cells(found)[0][-1] == "never"
+    assert ("MB per node", "paper") not in driver.headings(found)  # the paper prints none
+
+
 def test_rows_without_data_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
     images = replace(SHARED, name="images", task=Cifar10())

@@ -75,8 +75,8 @@ def _carry_out(name: str, table: "Table", size: Any, seeds: int, out: Path, work
 
     rows = table.rows(size)
     missing = missing_data(rows)
-    for label, why in missing.items():
-        say(f"{label} is left out: {why}")
+    for why in dict.fromkeys(missing.values()) if len(missing) < len(rows) else ():
+        say(f"{list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
     rounds = {row.label: row.experiment.rounds for row in rows if row.experiment and row.label not in missing}
     total, done, number = len(rounds) * seeds, 0, 0
     try:
@@ -98,15 +98,15 @@ def _show(found: "Reproduction", out: Path, as_json: bool) -> None:
     from rich.table import Table as Shown
 
     from gossamer.cli.console import console, print_result
-    from gossamer.simulator.reproduce import document, table_cells, told_findings
+    from gossamer.simulator.reproduce import document, headings, table_cells, told_findings
 
     if as_json:
         print_result(json.dumps(document(found)))
     else:
-        shown = Shown("row", title=found.table.title, title_justify="left", box=None)
-        for column in found.table.columns:
-            shown.add_column(f"{column}\npaper", justify="right")
-            shown.add_column("\nours", justify="right", no_wrap=True)
+        shown = Shown(title=found.table.title, title_justify="left", box=None)
+        shown.add_column("row", overflow="fold")
+        for column, whose in headings(found):
+            shown.add_column(f"{column}\n{whose}", justify="right")
         for cells in table_cells(found):
             shown.add_row(*cells)
         print_result(shown)

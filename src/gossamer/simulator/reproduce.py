@@ -54,10 +54,11 @@ class Reproduction:
     missing: dict[str, str] = field(default_factory=dict)  # sentences, by row
 
     def mean(self, label: str, column: str) -> tuple[float, float]:
-        """Over the seeds, and the standard deviation; NaN where there is none."""
-        known = [figures.get(column, nan) for figures in self.figures.get(label, {}).values()]
-        known = [value for value in known if isfinite(value)]
-        return (fmean(known) if known else nan), (stdev(known) if len(known) > 1 else nan)
+        """Over the seeds, and the standard deviation; NaN where there is none. Infinite if one seed's is."""
+        known = [figures[column] for figures in self.figures.get(label, {}).values() if column in figures]
+        if not known or not all(map(isfinite, known)):
+            return sum(known) if known else nan, nan
+        return fmean(known), (stdev(known) if len(known) > 1 else nan)
 
     def gaps(self, finding: Finding) -> list[float]:
         """The gap of a finding with each seed."""
@@ -93,6 +94,10 @@ def reproduce(
     wanted = [row for row in rows if row.label not in found.missing]
     if not wanted:
         raise ExperimentError(next(iter(found.missing.values())))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperimentError(f"{out} cannot be made: {error.strerror}; name another directory") from None
     for row in wanted:
         if row.computed is not None:
             found.figures[row.label] = {0: dict(row.computed())}
@@ -216,7 +221,6 @@ def _known(value: float) -> float | None:
 
 def write(found: Reproduction, out: Path) -> None:
     """The table as JSON and Markdown, and the curves as a page."""
-    out.mkdir(parents=True, exist_ok=True)
     stem = f"{found.name}-{found.size}"
     files.replace(out / f"{stem}.json", json.dumps(document(found), indent=2).encode() + b"\n")
     files.replace(out / f"{stem}.md", markdown(found).encode())
@@ -226,8 +230,9 @@ def write(found: Reproduction, out: Path) -> None:
 
 def markdown(found: Reproduction) -> str:
     """The paper's table beside ours, and the verdicts."""
-    header = ["row", *(f"{column}, {whose}" for column in found.table.columns for whose in ("paper", "ours"))]
-    lines = [f"# {found.table.title}", "", f"Size {found.size}, {found.seeds} seeds."]
+    header = ["row", *(f"{column}, {whose}" for column, whose in headings(found))]
+    lines = [f"# {found.table.title}", ""]
+    lines += [f"Size {found.size}, {found.seeds} seed{'s' * (found.seeds > 1)}."] if found.runs else []
     protocol = document(found)["protocol"]
     lines += [f"Not the paper's protocol: {protocol}."] if protocol else []
     lines += ["", _line(header), _line(["---"] * len(header))]
@@ -242,15 +247,22 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def headings(found: Reproduction) -> list[tuple[str, str]]:
+    """Of every column the paper's, if it prints any, and ours."""
+    printed = {column for row in found.table.rows(found.size) for column in row.paper}
+    both = ((column, whose) for column in found.table.columns for whose in ("paper", "ours"))
+    return [(column, whose) for column, whose in both if whose == "ours" or column in printed]
+
+
 def table_cells(found: Reproduction) -> list[list[str]]:
-    """One line per row: its label, and of every column the paper's figure and ours."""
+    """One line per row: its label, and what the headings ask for."""
     lines = []
     for row in found.table.rows(found.size):
         cells = [row.label]
-        for column in found.table.columns:
+        for column, whose in headings(found):
             mean, deviation = found.mean(row.label, column)
             spread = f" ± {number(deviation)}" if isfinite(deviation) else ""
-            cells += [number(row.paper.get(column, nan)), number(mean) + spread]
+            cells.append(number(row.paper.get(column, nan)) if whose == "paper" else number(mean) + spread)
         lines.append(cells)
     return lines
 
@@ -260,15 +272,15 @@ def told_findings(found: Reproduction) -> list[str]:
     told = []
     for finding in found.table.findings:
         gaps = [gap for gap in found.gaps(finding) if isfinite(gap)]
-        of_paper = paper_gap(found.table, found.size, finding)
-        ours = f"{fmean(gaps):+.2f}" if gaps else "–"
-        ours += f" ({min(gaps):+.2f} to {max(gaps):+.2f})" if len(gaps) > 1 else ""
-        paper = f"{of_paper:+.2f}" if isfinite(of_paper) else "no figure"
+        of_paper, form = paper_gap(found.table, found.size, finding), "+.2f" if finding.unit == "points" else ".2f"
+        ours = f"{fmean(gaps):{form}}" if gaps else "–"
+        ours += f" ({min(gaps):{form}} to {max(gaps):{form}})" if len(gaps) > 1 else ""
+        paper = f"{of_paper:{form}}" if isfinite(of_paper) else "no figure"
         told.append(f"{finding.text}: paper {paper}, ours {ours} {finding.unit}: **{found.verdict(finding)}**")
     return told
 
 
 def number(value: float) -> str:
     if not isfinite(value):
-        return "–"
+        return "never" if value == inf else "–"
     return f"{value:.2f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"

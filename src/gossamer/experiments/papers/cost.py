@@ -1,4 +1,7 @@
-"""What the papers say of energy and memory, computed by the formulas of training/cost.py: nothing is trained."""
+"""What the papers say of energy and memory, computed by the formulas of training/cost.py.
+
+Nothing is trained, so that there is one size.
+"""
 
 from functools import partial
 
@@ -67,7 +70,7 @@ def _table10(size: Size) -> list[Row]:
 
 
 def _figure3(size: Size) -> list[Row]:
-    """ResNet-20 with a batch of 128 on one node, or of 8 on each of sixteen."""
+    """ResNet-20 with a batch of 128 on one node, or of 8 on each of sixteen: those that give the paper's operations."""
     printed = {128: (243.0, 5.24), 8: (20.3, 0.33)}
     return [
         Row(f"batch {batch}", {MEMORY: memory, GFLOP: gflop}, computed=partial(_per_device, batch))
@@ -81,8 +84,6 @@ def _per_device(batch: int) -> Figures:
     products = sum(layer.inference.mults for layer in convolutions)
     return {MEMORY: cost.training_bytes(False) / 1e6, GFLOP: products / 1e9}
 
-
-_FORMULAS = "nothing is trained, so there is one size: figures are those of formulas"
 
 low_precision_table10 = Table(
     "low precision, table 10: memory and energy of a step, float against eight bits",
@@ -100,7 +101,7 @@ low_precision_table10 = Table(
         Finding("a step in float takes 69 mJ", figure("ResNet-20 range-evonorm training", ENERGY),
                 agrees=55.0, contradicts=40.0, unit="mJ"),
     ),
-    _FORMULAS,
+    small="",
     columns=(MEMORY, MEMORY_INT8, MEMORY_TIMES, ENERGY, ENERGY_INT8, ENERGY_TIMES),
 )  # fmt: skip
 
@@ -113,7 +114,6 @@ sparse_push_figure3 = Table(
         Finding("and 16 times fewer operations", times("batch 128", "batch 8", GFLOP),
                 agrees=15.0, contradicts=8.0, unit="times"),
     ),
-    _FORMULAS,
-    "batches of 128 and 8 are those that give the paper's numbers of operations",
+    small="",
     columns=(MEMORY, GFLOP),
 )  # fmt: skip
