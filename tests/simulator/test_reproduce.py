@@ -111,6 +111,7 @@ def test_ctrl_c_saves_and_leaves_the_table_so_far(tmp_path: Path) -> None:
         carried_out(tmp_path, on_run=stops)
     kept = json.loads((tmp_path / "toy-small.json").read_text())
     assert list(kept["rows"][0]["seeds"]) == ["0"]
+    assert ROUNDS_TO_TARGET not in kept["rows"][0]["seeds"]["0"]  # the target is not known yet
     assert kept["rows"][1]["seeds"] == {}
     assert kept["findings"][0]["verdict"] == "not run yet"
     assert carried_out(tmp_path).figures == carried_out(tmp_path / "whole").figures

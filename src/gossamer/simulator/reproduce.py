@@ -170,9 +170,10 @@ def add_targets(found: Reproduction) -> None:
     """For each seed, when each row first had the final accuracy of the target's row."""
     for run in found.runs:
         label, seed = run.document["name"], run.document["seed"]
-        target = found.figures.get(found.table.target, {}).get(seed, {}).get(ACCURACY, nan)
-        rounds, megabytes = first_at(run, target / 100)
-        found.figures[label][seed] |= {ROUNDS_TO_TARGET: rounds, MEGABYTES_TO_TARGET: megabytes}
+        target = found.figures.get(found.table.target, {}).get(seed)
+        if target is not None:
+            rounds, megabytes = first_at(run, target[ACCURACY] / 100)
+            found.figures[label][seed] |= {ROUNDS_TO_TARGET: rounds, MEGABYTES_TO_TARGET: megabytes}
 
 
 def first_at(run: Run, accuracy: float) -> tuple[float, float]:
