@@ -93,7 +93,9 @@ class Progress:
                 self._last_shown = time.monotonic()
                 self._bars.refresh()
                 if not terminal:
-                    self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}")
+                    remaining = self._bars.tasks[self._tasks[name]].time_remaining
+                    left = "" if remaining is None else f"  {duration(remaining)} left"
+                    self._console.print(f"{name}: round {completed}/{self._rounds[name]}  {line}{left}")
 
         return on_round
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KINDS = ["algorithms", "topologies", "partitions", "tasks", "recipes", "compressors", "transforms", "models"]
 SCHEMA = "experiment.schema.json"
+PAPERS = "tables and figures of papers, for gossamer reproduce"
 COMMENTED = Path(__file__).parents[1] / "experiments" / "experiment.toml"
 
 
@@ -43,6 +44,7 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     from gossamer.data import TASKS
     from gossamer.data.partition import PARTITIONS
     from gossamer.experiments.auto import Auto
+    from gossamer.experiments.papers import TABLES
     from gossamer.experiments.recipes import RECIPES
     from gossamer.graphs.topologies import TOPOLOGIES
     from gossamer.models import MODELS
@@ -56,6 +58,8 @@ def _rows(kind: str) -> list[dict[str, Any]]:
     if kind == "algorithms":
         chosen = Entry("Gossamer", [], None, ["what the one that it chooses sends"])
         rows.append({"kind": kind, "name": "auto", "description": Auto.__doc__, **chosen._asdict()})
+    if kind == "recipes":
+        rows += [{"kind": PAPERS, "name": name, "description": table.title} for name, table in TABLES.items()]
     return rows
 
 

@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, plan, precompile, runs, sweeps, watch
+from gossamer.cli import cost, data, experiments, peers, plan, precompile, reproduce, runs, sweeps, watch
 from gossamer.cli.options import say
 
 
@@ -21,7 +21,7 @@ def cli() -> None:
 
 for command in (
     *(runs.run, runs.resume, runs.settle, runs.report, watch.watch, runs.export, runs.pack, runs.demo),
-    *(sweeps.sweep, sweeps.compare, plan.plan),
+    *(sweeps.sweep, sweeps.compare, plan.plan, reproduce.reproduce),
     *(experiments.list_, experiments.show, experiments.init, experiments.schema, experiments.completion),
     *(data.data, cost.cost),
     *(peers.keys, peers.peer, peers.up, precompile.precompile),

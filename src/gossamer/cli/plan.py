@@ -13,6 +13,7 @@ from gossamer.cli.options import (
     PATH,
     Mistake,
     data_option,
+    examples,
     experiment_of,
     experiment_options,
     json_option,
@@ -30,7 +31,9 @@ MOST_NODES = 32  # that the picture in the terminal shows
 MOST_LABELS = 60
 
 
-@click.command()
+@click.command(
+    epilog=examples("gossamer plan jwins-digits", "gossamer plan lace-digits --set clock.network=lora --json")
+)
 @click.argument("experiment")
 @experiment_options
 @data_option

@@ -16,6 +16,7 @@ from gossamer.cli.options import (
     checkpoint_option,
     data_option,
     document,
+    examples,
     experiment_of,
     experiment_options,
     json_option,
@@ -52,7 +53,13 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "gossamer sweep jwins-digits --grid algorithm.budget=0.1,0.2,0.37 --seeds 5",
+        "gossamer sweep digits.toml --grid algorithm.name=jwins,silk --out runs/two",
+        "gossamer sweep runs/two",
+    )
+)
 @click.argument("base")
 @click.option("--grid", "grids", multiple=True, metavar="KEY=VALUE,VALUE,...", help="Values to try of a setting.")
 @experiment_options
@@ -149,7 +156,11 @@ def _more_seeds(directory: Path, seeds: int | None, baseline: tuple[str, ...]) -
     return replace(plan, baseline=choose_baseline(plan.documents(), baseline)) if baseline else plan
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "gossamer compare runs/first runs/second --target 0.85", "gossamer compare jwins-digits silk-digits"
+    )
+)
 @click.argument("sources", nargs=-1, required=True)
 @experiment_options
 @click.option("--target", type=float, help="What the metric is to reach; by default the last one of the worst.")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from gossamer.cli.options import PATH, Mistake
+from gossamer.cli.options import PATH, Mistake, examples
 
 
-@click.command()
+@click.command(epilog=examples("gossamer watch", "gossamer watch runs/first --port 8000"))
 @click.argument("directory", type=PATH, default=Path("runs"), metavar="[RUN or DIRECTORY]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any that is free.")
 def watch(directory: Path, port: int) -> None:

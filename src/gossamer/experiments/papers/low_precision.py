@@ -1,0 +1,354 @@
+"""Training and messages in eight bits on images, by the paper's numbers of tables and figures.
+
+Aketi, Kodge and Roy, "Low precision decentralized distributed training over IID and non-IID data", Neural Networks
+2022. Float runs have EvoNorm-S0, eight-bit runs Range-EvoNorm and blocks that start as their shortcuts. Figures 4, 5
+and 6 draw what is in tables 3, 4 and 5; tables 1, 7, 8 and 9 hold notation and formulas. Table 3 is here in four parts;
+in the text at hand the rows of the last three have lost their labels, and those figures are left out. Texts (table 6)
+are in low_precision_texts.py.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+from gossamer.algorithms import Centralized, Sgp
+from gossamer.data import Cifar10, Imagenette
+from gossamer.data.partition import Skew
+from gossamer.experiments.experiment import Evaluation, Experiment
+from gossamer.experiments.papers import low_precision_texts
+from gossamer.experiments.papers.cost import low_precision_table10
+from gossamer.experiments.papers.eight_bits import (
+    KEPT,
+    OF_TASK,
+    PRECISIONS,
+    Kept,
+    Precision,
+    Printed,
+    experiment_of,
+    grid,
+    in_eight_bits,
+    label_of,
+    of_methods,
+)
+from gossamer.experiments.papers.table import (
+    ACCURACY,
+    COMPRESSION,
+    MEGABYTES,
+    Finding,
+    Row,
+    Size,
+    Table,
+    halved,
+    least_above,
+    mean_above,
+    row,
+    tenfold_drops,
+)
+from gossamer.graphs.topologies import DirectedRing, Ring, Topology, Torus
+from gossamer.models import Architecture, GnLeNet, ResNet18, ResNet20, ResNet54, Vgg11
+from gossamer.models.norms import Norm
+
+NORMS: dict[Precision, Norm] = {"float": "evonorm-s0", "8-bit": "range-evonorm"}
+SKEWS = (0.0, 0.4, 0.8, 0.9)
+
+
+def _skews(size: Size) -> tuple[float, ...]:
+    return (0.0, 0.8) if size == "small" else SKEWS
+
+
+@dataclass(frozen=True)
+class OnCifar10:
+    """A model on CIFAR-10 and a graph. A round is one step."""
+
+    name: str
+    nodes: int
+    topology: Topology
+    small_rounds: int
+    batch_size: int = 32
+
+    def model(self, size: Size, norm: Norm, from_shortcuts: bool) -> Architecture:
+        """With the authors' eight groups for EvoNorm, where there are enough channels."""
+        groups = 8 if "evonorm" in norm and size == "paper" else 2
+        if "VGG-11" in self.name:
+            return GnLeNet(norm=norm) if size == "small" else Vgg11(norm=norm, groups=groups)
+        kind = ResNet54 if "ResNet-54" in self.name else ResNet20
+        return kind(norm, 4 if size == "small" else 16, groups, zero_init_residual=from_shortcuts)
+
+    def experiment(self, size: Size, precision: Precision, skew: float, norm: Norm | None = None) -> Experiment:
+        small = size == "small"
+        rounds = self.small_rounds if small else 200 * -(-50_000 // (self.batch_size * self.nodes))
+        halving = halved(rounds, 0.1, every=0.15, weight_decay=1e-4, nesterov=True)
+        model = self.model(size, norm or NORMS[precision], from_shortcuts=precision == "8-bit")
+        return Experiment(
+            name=self.name,
+            nodes=self.nodes,
+            rounds=rounds,
+            local_steps=1,
+            batch_size=self.batch_size // 2 if small else self.batch_size,
+            task=Cifar10(model, OF_TASK[precision], augment=True),
+            partition=Skew(skew),
+            topology=self.topology,
+            optimizer=halving if "VGG-11" in self.name else tenfold_drops(rounds, nesterov=True),
+            evaluation=Evaluation(every=rounds // (4 if small else 200), samples=2000 if small else "all", nodes=1),
+        )
+
+
+RING8 = OnCifar10("ResNet-20 ring 8", 8, DirectedRing(), small_rounds=130)
+RING16 = OnCifar10("ResNet-20 ring 16", 16, DirectedRing(), small_rounds=100)
+RESNET54 = OnCifar10("ResNet-54 ring 8", 8, DirectedRing(), small_rounds=100)
+TORUS16 = OnCifar10("VGG-11 torus 16", 16, Torus(), small_rounds=100)
+
+TABLE3: Printed = {  # ring of 8: DS, LP-DS, Choco, LP-Choco
+    ("full", 0.0): (90.56, 90.57, 90.96, 90.30),
+    ("full", 0.4): (90.36, 89.89, 90.37, 90.29),
+    ("full", 0.8): (87.57, 87.68, 87.87, 87.06),
+    ("top-1", 0.0): (88.67, 87.58, 89.21, 88.23),
+    ("top-1", 0.4): (88.64, 88.02, 88.58, 88.44),
+    ("top-1", 0.8): (85.43, 84.44, 85.78, 84.79),
+}
+TABLE4: Printed = {  # with quasi-global momentum: Choco, LP-Choco
+    ("full", 0.0): (91.07, 90.20),
+    ("full", 0.4): (90.64, 90.10),
+    ("full", 0.8): (87.64, 87.16),
+    ("full", 0.9): (84.49, 85.28),
+    ("top-1", 0.0): (89.87, 89.12),
+    ("top-1", 0.4): (89.39, 88.73),
+    ("top-1", 0.8): (86.76, 85.52),
+    ("top-1", 0.9): (84.42, 83.68),
+}
+
+
+def _table3(size: Size) -> list[Row]:
+    return grid(RING8, size, TABLE3, _skews(size))
+
+
+def _table3_part(setting: OnCifar10, size: Size) -> list[Row]:
+    """In the small size CHOCO alone."""
+    if size == "small":
+        return grid(setting, size, {}, _skews(size), methods=("CHOCO",))
+    return grid(setting, size, {}, _skews(size))
+
+
+# -- table 2: one node with all data; table 4: quasi-global momentum; figure 1: normalization --------------------------
+
+
+def _table2(size: Size) -> list[Row]:
+    printed = {"ResNet-20": (91.25, 91.12), "ResNet-54": (91.99, 91.66), "VGG-11": (89.59, 89.78)}
+    rows = []
+    for name, accuracies in printed.items():
+        setting = OnCifar10(f"{name} one node", 1, Ring(), small_rounds=200, batch_size=128)
+        for precision, accuracy in zip(PRECISIONS, accuracies, strict=True):
+            experiment = setting.experiment(size, precision, skew=0.0)
+            named = replace(experiment, name=f"{setting.name} {precision}", algorithm=Centralized())
+            rows.append(row(named, accuracy))
+    return rows
+
+
+def _table4(size: Size) -> list[Row]:
+    """CHOCO with quasi-global momentum, and with each node's own."""
+    own, quasi_global = [], []
+    for kept, skew, precision in product(KEPT, _skews(size), PRECISIONS):
+        experiment, column = experiment_of(RING8, size, "CHOCO", precision, kept, skew), PRECISIONS.index(precision)
+        figures = TABLE3.get((kept, skew))
+        own.append(row(experiment, figures[2 + column] if figures else None))
+        optimizer = replace(experiment.optimizer, quasi_global=True)
+        named = replace(experiment, name=f"{experiment.name} QGM", optimizer=optimizer)
+        quasi_global.append(row(named, TABLE4[kept, skew][column]))
+    return quasi_global + own
+
+
+def _with_qgm(kept: Kept, precision: Precision, skews: tuple[float, ...]) -> list[tuple[str, str]]:
+    """The labels of CHOCO with quasi-global and with each node's own momentum."""
+    labels = [label_of(RING8.name, "CHOCO", precision, kept, skew) for skew in skews]
+    return [(f"{label} QGM", label) for label in labels]
+
+
+NORMS8 = replace(RING8, small_rounds=300)
+FIGURE1: tuple[Norm, ...] = ("batch", "range-batch", "group", "evonorm-s0", "range-evonorm")
+
+
+def _figure1(size: Size) -> list[Row]:
+    """In float, at skew 0.8. The paper draws all but Range-BatchNorm."""
+    rows = []
+    for norm in FIGURE1:
+        experiment = NORMS8.experiment(size, "float", 0.8, norm)
+        rows.append(row(replace(experiment, name=f"{RING8.name} {norm} skew 0.8", algorithm=Sgp())))
+    return rows
+
+
+# -- table 5: Imagenette -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OnImagenette:
+    """A model on Imagenette and a graph. A round is one step; 100 epochs."""
+
+    name: str
+    nodes: int
+    topology: Topology
+
+    def experiment(self, size: Size, precision: Precision, skew: float) -> Experiment:
+        small, vgg, norm = size == "small", "VGG-11" in self.name, NORMS[precision]
+        pixels, rounds = (32, 120) if small else (224, 100 * -(-9469 // (32 * self.nodes)))
+        model: Architecture = ResNet18(norm, width=8) if small else ResNet18(norm, stem="7x7")
+        if vgg:
+            model = GnLeNet(norm) if small else Vgg11(norm)
+        return Experiment(
+            name=self.name,
+            nodes=self.nodes,
+            rounds=rounds,
+            local_steps=1,
+            batch_size=16 if small else 32,
+            task=Imagenette(pixels, model, OF_TASK[precision], augment=True),
+            partition=Skew(skew),
+            topology=self.topology,
+            optimizer=halved(rounds, 0.01, 0.3, 1e-4, True) if vgg else tenfold_drops(rounds, nesterov=True),
+            evaluation=Evaluation(every=rounds // (4 if small else 100), samples=1000 if small else "all", nodes=1),
+        )
+
+
+RESNET18 = OnImagenette("Imagenette ResNet-18 torus 8", 8, Torus())
+VGG_RING4 = OnImagenette("Imagenette VGG-11 ring 4", 4, DirectedRing())
+TABLE5: dict[str, Printed] = {  # Choco, LP-Choco
+    RESNET18.name: {
+        ("full", 0.0): (87.10, 86.60),
+        ("full", 0.6): (85.58, 84.20),
+        ("top-10", 0.0): (85.25, 83.17),
+        ("top-10", 0.6): (80.84, 79.89),
+    },
+    VGG_RING4.name: {
+        ("full", 0.0): (89.76, 88.49),
+        ("full", 0.6): (88.89, 86.82),
+        ("top-10", 0.0): (88.92, 87.25),
+        ("top-10", 0.6): (88.20, 86.27),
+    },
+}
+
+
+def _table5(size: Size) -> list[Row]:
+    rows = []
+    for setting in (RESNET18, VGG_RING4):
+        kept: tuple[Kept, ...] = ("full", "top-10")
+        rows += grid(setting, size, TABLE5[setting.name], (0.0, 0.6), kept, methods=("CHOCO",))
+    return rows
+
+
+# -- what they find ----------------------------------------------------------------------------------------------------
+
+
+def _int8_costs(setting: str, kept: Kept, points: float, skews: tuple[float, ...] = SKEWS) -> Finding:
+    """As the abstract has it: next to nothing, and 1 to 2 points under compression."""
+    told = "with full communication" if kept == "full" else f"keeping {kept.removeprefix('top-')} %"
+    within = f"within {points:g} point{'s' * (points != 1)}"
+    gap = mean_above(in_eight_bits(setting, kept, skews))
+    return Finding(f"8 bits are {within} of float {told}, {setting}", gap, agrees=-points, contradicts=-3 * points)
+
+
+_COLUMNS = (ACCURACY, MEGABYTES, COMPRESSION)
+_SHORT = "{} rounds of 16 samples per node, learning rates falling in proportion; skew 0 and 0.8"
+_NARROW = "{} with 4 channels in place of 16; " + _SHORT
+_BYTES = "bytes are those of our encoder; the paper charges 6 bytes per entry at 99 %"
+
+TABLES = {
+    "low-precision-table2": Table(
+        "low precision, table 2: one node with all data, float and eight bits, CIFAR-10",
+        _table2,
+        (
+            Finding("8 bits cost nothing on one node",
+                    mean_above([(f"{name} one node 8-bit", f"{name} one node float")
+                                for name in ("ResNet-20", "ResNet-54", "VGG-11")]), agrees=-1.0, contradicts=-3.0),
+        ),
+        "ResNets with 4 channels in place of 16, GN-LeNet in place of VGG-11; 200 rounds of 64 samples",
+        "Imagenette and texts are left out; the paper does not say the batch, here 128",
+        accuracy_of="mean model",
+        columns=(ACCURACY,),
+    ),
+    "low-precision-table3": Table(
+        "low precision, table 3: CHOCO and DeepSqueeze, float and eight bits, ring of 8, ResNet-20",
+        _table3,
+        (
+            _int8_costs(RING8.name, "full", 1.0),
+            _int8_costs(RING8.name, "top-1", 2.0),
+            Finding("CHOCO is above DeepSqueeze", mean_above(of_methods(RING8.name, "top-1", SKEWS)), agrees=0.1,
+                    contradicts=-0.5),
+            Finding("skew 0.8 costs accuracy", mean_above([(label_of(RING8.name, "CHOCO", "float", "full", 0.0),
+                                                            label_of(RING8.name, "CHOCO", "float", "full", 0.8))]),
+                    agrees=1.5),
+        ),
+        _NARROW.format("ResNet-20", RING8.small_rounds),
+        _BYTES,
+        accuracy_of="mean model",
+        columns=_COLUMNS,
+    ),
+    "low-precision-table3-ring16": Table(
+        "low precision, table 3: the same on a directed ring of 16",
+        partial(_table3_part, RING16),
+        (_int8_costs(RING16.name, "full", 1.0), _int8_costs(RING16.name, "top-1", 2.0)),
+        _NARROW.format("ResNet-20", RING16.small_rounds) + "; CHOCO alone",
+        _BYTES,
+        accuracy_of="mean model",
+        columns=_COLUMNS,
+    ),
+    "low-precision-table3-resnet54": Table(
+        "low precision, table 3: the same with ResNet-54",
+        partial(_table3_part, RESNET54),
+        (_int8_costs(RESNET54.name, "full", 1.0), _int8_costs(RESNET54.name, "top-1", 2.0)),
+        _NARROW.format("ResNet-54", RESNET54.small_rounds) + "; CHOCO alone",
+        _BYTES,
+        accuracy_of="mean model",
+        columns=_COLUMNS,
+    ),
+    "low-precision-table3-vgg11": Table(
+        "low precision, table 3: the same with VGG-11 on an undirected 4x4 torus",
+        partial(_table3_part, TORUS16),
+        (_int8_costs(TORUS16.name, "full", 1.0), _int8_costs(TORUS16.name, "top-1", 2.0)),
+        "GN-LeNet in place of VGG-11; " + _SHORT.format(TORUS16.small_rounds) + "; CHOCO alone",
+        _BYTES,
+        accuracy_of="mean model",
+        columns=_COLUMNS,
+    ),
+    "low-precision-table4": Table(
+        "low precision, table 4: CHOCO with quasi-global momentum, ring of 8, ResNet-20",
+        _table4,
+        (
+            Finding("quasi-global momentum helps under skew, float, 1 % kept",
+                    mean_above(_with_qgm("top-1", "float", (0.8,))), agrees=0.5, contradicts=-0.5),
+            Finding("quasi-global momentum helps under skew, 8 bits, 1 % kept",
+                    mean_above(_with_qgm("top-1", "8-bit", (0.8,))), agrees=0.5, contradicts=-0.5),
+            Finding("it does no harm with full communication", mean_above(_with_qgm("full", "float", (0.0, 0.8))),
+                    agrees=-1.0, contradicts=-3.0),
+        ),
+        _NARROW.format("ResNet-20", RING8.small_rounds),
+        accuracy_of="mean model",
+        columns=_COLUMNS,
+    ),
+    "low-precision-table5": Table(
+        "low precision, table 5: Imagenette, ResNet-18 on a torus of 8 and VGG-11 on a directed ring of 4",
+        _table5,
+        (
+            _int8_costs(RESNET18.name, "full", 1.4, (0.0, 0.6)),
+            _int8_costs(RESNET18.name, "top-10", 2.1, (0.0, 0.6)),
+            _int8_costs(VGG_RING4.name, "full", 2.1, (0.0, 0.6)),
+        ),
+        "photographs of 32 pixels in place of 224; ResNet-18 with 8 channels in place of 64, GN-LeNet in place of "
+        "VGG-11; 120 rounds of 16 samples per node",
+        accuracy_of="mean model",
+        columns=_COLUMNS,
+    ),
+    "low-precision-table6": low_precision_texts.TABLE6,
+    "low-precision-table10": low_precision_table10,
+    "low-precision-figure1": Table(
+        "low precision, figure 1: normalization at skew 0.8: batch, Range-BN, group, EvoNorm, Range-EvoNorm",
+        _figure1,
+        (
+            Finding("Range-EvoNorm is as good as EvoNorm",
+                    mean_above([(f"{RING8.name} range-evonorm skew 0.8", f"{RING8.name} evonorm-s0 skew 0.8")]),
+                    agrees=-1.5, contradicts=-4.0),
+            Finding("EvoNorm is above batch norm and group norm",
+                    least_above([(f"{RING8.name} evonorm-s0 skew 0.8", f"{RING8.name} {norm} skew 0.8")
+                                 for norm in ("batch", "group")]), agrees=0.5, contradicts=-0.5),
+        ),
+        f"ResNet-20 with 4 channels in place of 16; {NORMS8.small_rounds} rounds of 16 samples per node",
+        accuracy_of="mean model",
+    ),
+}  # fmt: skip

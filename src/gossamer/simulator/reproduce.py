@@ -1,0 +1,287 @@
+"""Carry out a table or figure of a paper: every row with every seed, each in a run directory of its own.
+
+    DIR/runs/SIZE/ROW-seed-N/     a run, as `gossamer run` leaves it; tables that share a row share its runs
+    DIR/TABLE-SIZE.json, .md, .html   the table beside the paper's, the verdicts, the curves
+
+The same command again carries on where it stopped. A run that fails is told and does not stop the others.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite, nan
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from gossamer.data.sources import DataError
+from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.experiments.papers.table import (
+    ACCURACY,
+    COMPRESSION,
+    DIVERGENCE,
+    MEGABYTES,
+    MEGABYTES_TO_TARGET,
+    ROUNDS_TO_TARGET,
+    Figures,
+    Finding,
+    Row,
+    Size,
+    Table,
+    Verdict,
+)
+from gossamer.runs import files
+from gossamer.runs.run import OnRound, Run, write_report
+from gossamer.simulator.simulate import resume, simulate
+from gossamer.simulator.worker_pool import WorkerError
+from gossamer.training.block import NodeError
+
+OnRun = Callable[[str, int], OnRound]  # row and seed, to what is called after each round
+
+
+@dataclass
+class Reproduction:
+    """What came of a table so far."""
+
+    name: str
+    table: Table
+    size: Size
+    seeds: int
+    figures: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)  # by row, then by seed
+    runs: list[Run] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # sentences, by the run's directory
+    missing: dict[str, str] = field(default_factory=dict)  # sentences, by row
+
+    def mean(self, label: str, column: str) -> tuple[float, float]:
+        """Over the seeds, and the standard deviation; NaN where there is none. Infinite if one seed's is."""
+        known = [figures[column] for figures in self.figures.get(label, {}).values() if column in figures]
+        if not known or not all(map(isfinite, known)):
+            return sum(known) if known else nan, nan
+        return fmean(known), (stdev(known) if len(known) > 1 else nan)
+
+    def gaps(self, finding: Finding) -> list[float]:
+        """The gap of a finding with each seed."""
+        seeds = sorted({seed for by_seed in self.figures.values() for seed in by_seed})
+        return [finding.gap(self.with_seed(seed)) for seed in seeds]
+
+    def with_seed(self, seed: int) -> dict[str, Figures]:
+        return {label: by_seed[seed] for label, by_seed in self.figures.items() if seed in by_seed}
+
+    def verdict(self, finding: Finding) -> Verdict:
+        return finding.verdict(self.gaps(finding))
+
+
+def paper_gap(table: Table, size: Size, finding: Finding) -> float:
+    """The paper's own, from its figures or its text; NaN if neither has it."""
+    if finding.paper is not None:
+        return finding.paper
+    return finding.gap({row.label: row.paper for row in table.rows(size)})
+
+
+def reproduce(
+    name: str,
+    table: Table,
+    size: Size,
+    seeds: int,
+    out: Path,
+    workers: int | None = None,
+    on_run: OnRun | None = None,
+) -> Reproduction:
+    """Carry a table out, or carry on with it, and write what came of it into the directory `out`."""
+    rows = table.rows(size)
+    found = Reproduction(name, table, size, seeds, missing=missing_data(rows))
+    wanted = [row for row in rows if row.label not in found.missing]
+    if not wanted:
+        raise ExperimentError(next(iter(found.missing.values())))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperimentError(f"{out} cannot be made: {error.strerror}; name another directory") from None
+    for row in wanted:
+        if row.computed is not None:
+            found.figures[row.label] = {0: dict(row.computed())}
+    try:
+        for seed in range(seeds):  # all rows with one seed first, so that there is something to compare early
+            for row in wanted:
+                if row.experiment is not None:
+                    _one(found, row, seed, out, workers, on_run)
+    finally:  # after Ctrl-C, too: the table as far as it got
+        if table.target:
+            add_targets(found)
+        write(found, out)
+    return found
+
+
+def _one(found: Reproduction, row: Row, seed: int, out: Path, workers: int | None, on_run: OnRun | None) -> None:
+    assert row.experiment is not None
+    directory = run_directory(out, found.size, row.label, seed)
+    experiment = replace(row.experiment, seed=seed)
+    try:
+        run = carry_out(experiment, directory, workers, on_run(row.label, seed) if on_run else None)
+    except (NodeError, WorkerError, ExperimentError) as error:  # kept: the other rows are still worth having
+        found.failed[str(directory)] = str(error)
+        return
+    found.runs.append(run)
+    found.figures.setdefault(row.label, {})[seed] = figures_of(run, found.table.accuracy_of)
+
+
+def carry_out(experiment: Experiment, directory: Path, workers: int | None, on_round: OnRound | None) -> Run:
+    """The run in this directory: made, continued, or read if it is complete. The one place where runs are run."""
+    if not directory.exists():
+        return simulate(experiment, directory, workers, on_round=on_round)
+    return resume(directory, experiment, workers, on_round=on_round)
+
+
+def run_directory(out: Path, size: Size, label: str, seed: int) -> Path:
+    return out / "runs" / size / f"{re.sub(r'[^a-z0-9.]+', '-', label.lower())}-seed-{seed}"
+
+
+def missing_data(rows: list[Row]) -> dict[str, str]:
+    """Which rows have no data on this machine, and which files are missing."""
+    found = {}
+    for row in rows:
+        source = getattr(row.experiment and row.experiment.task, "source", None)
+        if source is not None:
+            try:
+                source.find()
+            except DataError as error:
+                found[row.label] = str(error)
+    return found
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def figures_of(run: Run, accuracy_of: str = "nodes") -> dict[str, float]:
+    """What a table shows of a run."""
+    result: Mapping[str, Any] = run.result
+    key = f"{result['metric']}_{'mean' if accuracy_of == 'nodes' else 'of_mean_model'}"
+    share = result["bytes_share_of_full"]
+    figures = {
+        ACCURACY: 100 * result[key],
+        MEGABYTES: result["bytes_total"] / result["nodes"] / 1e6,
+        DIVERGENCE: result["divergence"],
+    }
+    return figures | ({COMPRESSION: 1 / share} if share else {})
+
+
+def add_targets(found: Reproduction) -> None:
+    """For each seed, when each row first had the final accuracy of the target's row."""
+    for run in found.runs:
+        label, seed = run.document["name"], run.document["seed"]
+        target = found.figures.get(found.table.target, {}).get(seed)
+        if target is not None:
+            rounds, megabytes = first_at(run, target[ACCURACY] / 100)
+            found.figures[label][seed] |= {ROUNDS_TO_TARGET: rounds, MEGABYTES_TO_TARGET: megabytes}
+
+
+def first_at(run: Run, accuracy: float) -> tuple[float, float]:
+    """The first tested round with this accuracy of the nodes or more, and the megabytes a node had sent by then."""
+    key = f"{run.result['metric']}_mean"
+    for metrics in run.metrics:
+        if metrics.get(key, -inf) >= accuracy - 1e-9:
+            return metrics["round"], metrics["bytes_sent"] / run.document["nodes"] / 1e6
+    return inf, inf
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def document(found: Reproduction) -> dict[str, Any]:
+    """Everything, as it is kept in JSON; what is not known is null."""
+    rows = []
+    for row in found.table.rows(found.size):
+        ours = {column: [_known(value) for value in found.mean(row.label, column)] for column in found.table.columns}
+        seeds = {
+            str(seed): {key: _known(v) for key, v in f.items()} for seed, f in found.figures.get(row.label, {}).items()
+        }
+        rows.append({"row": row.label, "paper": dict(row.paper), "ours": ours, "seeds": seeds})  # fmt: skip
+    findings = []
+    for finding in found.table.findings:
+        gaps = found.gaps(finding)
+        told = {"finding": finding.text, "unit": finding.unit, "agrees_from": finding.agrees}
+        told |= {"paper": _known(paper_gap(found.table, found.size, finding)), "ours": [_known(gap) for gap in gaps]}
+        findings.append(told | {"verdict": found.verdict(finding)})
+    return {
+        "table": found.name,
+        "title": found.table.title,
+        "size": found.size,
+        "seeds": found.seeds,
+        "protocol": found.table.small if found.size == "small" else found.table.protocol,
+        "rows": rows,
+        "findings": findings,
+        "failed": found.failed,
+        "missing": found.missing,
+    }
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def write(found: Reproduction, out: Path) -> None:
+    """The table as JSON and Markdown, and the curves as a page."""
+    stem = f"{found.name}-{found.size}"
+    files.replace(out / f"{stem}.json", json.dumps(document(found), indent=2).encode() + b"\n")
+    files.replace(out / f"{stem}.md", markdown(found).encode())
+    if found.runs:
+        write_report(out / f"{stem}.html", found.runs, found.table.title)
+
+
+def markdown(found: Reproduction) -> str:
+    """The paper's table beside ours, and the verdicts."""
+    header = ["row", *(f"{column}, {whose}" for column, whose in headings(found))]
+    lines = [f"# {found.table.title}", ""]
+    lines += [f"Size {found.size}, {found.seeds} seed{'s' * (found.seeds > 1)}."] if found.runs else []
+    protocol = document(found)["protocol"]
+    lines += [f"Not the paper's protocol: {protocol}."] if protocol else []
+    lines += ["", _line(header), _line(["---"] * len(header))]
+    lines += [_line(cells) for cells in table_cells(found)]
+    lines += ["", *(f"- {told}" for told in told_findings(found))]
+    lines += [f"- {label} was left out: {why}" for label, why in found.missing.items()]
+    lines += [f"- {directory} failed: {why}" for directory, why in found.failed.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def headings(found: Reproduction) -> list[tuple[str, str]]:
+    """Of every column the paper's, if it prints any, and ours."""
+    printed = {column for row in found.table.rows(found.size) for column in row.paper}
+    both = ((column, whose) for column in found.table.columns for whose in ("paper", "ours"))
+    return [(column, whose) for column, whose in both if whose == "ours" or column in printed]
+
+
+def table_cells(found: Reproduction) -> list[list[str]]:
+    """One line per row: its label, and what the headings ask for."""
+    lines = []
+    for row in found.table.rows(found.size):
+        cells = [row.label]
+        for column, whose in headings(found):
+            mean, deviation = found.mean(row.label, column)
+            spread = f" ± {number(deviation)}" if isfinite(deviation) else ""
+            cells.append(number(row.paper.get(column, nan)) if whose == "paper" else number(mean) + spread)
+        lines.append(cells)
+    return lines
+
+
+def told_findings(found: Reproduction) -> list[str]:
+    """One line per finding: what the paper has, what we have, and the verdict."""
+    told = []
+    for finding in found.table.findings:
+        gaps = [gap for gap in found.gaps(finding) if isfinite(gap)]
+        of_paper, form = paper_gap(found.table, found.size, finding), "+.2f" if finding.unit == "points" else ".2f"
+        ours = f"{fmean(gaps):{form}}" if gaps else "–"
+        ours += f" ({min(gaps):{form}} to {max(gaps):{form}})" if len(gaps) > 1 else ""
+        paper = f"{of_paper:{form}}" if isfinite(of_paper) else "no figure"
+        told.append(f"{finding.text}: paper {paper}, ours {ours} {finding.unit}: **{found.verdict(finding)}**")
+    return told
+
+
+def number(value: float) -> str:
+    if not isfinite(value):
+        return "never" if value == inf else "–"
+    return f"{value:.2f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"

@@ -1,0 +1,230 @@
+"""Carrying a paper's table out: runs, stops, failures, targets, files."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from gossamer.algorithms import Dpsgd, Jwins, LocalOnly
+from gossamer.cli.main import cli
+from gossamer.data import Cifar10, Digits
+from gossamer.experiments import papers
+from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
+from gossamer.experiments.papers.table import (
+    ACCURACY,
+    MEGABYTES,
+    MEGABYTES_TO_TARGET,
+    ROUNDS_TO_TARGET,
+    Finding,
+    Row,
+    Size,
+    Table,
+    above,
+    row,
+)
+from gossamer.graphs.topologies import DirectedRing, Ring
+from gossamer.simulator import reproduce as driver
+from gossamer.simulator.reproduce import Reproduction, first_at, reproduce, run_directory
+from gossamer.simulator.reproduce_check import check_table, differences, stored
+from gossamer.simulator.simulate import StopRequest
+
+SHARED = Experiment(
+    name="shared", nodes=4, rounds=6, task=Digits(hidden=4), topology=Ring(), algorithm=Dpsgd(),
+    evaluation=Evaluation(every=2, nodes="all", samples=100),
+)  # fmt: skip
+ALONE = replace(SHARED, name="alone", algorithm=LocalOnly())
+
+
+def rows(size: Size) -> list[Row]:
+    return [row(SHARED, 90.0), row(ALONE, 80.0)]
+
+
+TABLE = Table(
+    "a table of digits",
+    rows,
+    (Finding("sharing helps", above("shared", "alone"), agrees=-100.0),),
+    small="it is a toy",
+    columns=(ACCURACY, MEGABYTES, ROUNDS_TO_TARGET),
+    target="alone",
+)
+
+
+def carried_out(out: Path, table: Table = TABLE, seeds: int = 2, **more: Any) -> Reproduction:
+    return reproduce("toy", table, "small", seeds, out, workers=1, **more)
+
+
+def test_a_table_ends_beside_the_papers_with_verdicts(tmp_path: Path) -> None:
+    found = carried_out(tmp_path)
+    kept = json.loads((tmp_path / "toy-small.json").read_text())
+    assert [one["row"] for one in kept["rows"]] == ["shared", "alone"]
+    assert kept["rows"][0]["paper"] == {ACCURACY: 90.0}
+    accuracies = [one[ACCURACY] for one in kept["rows"][0]["seeds"].values()]
+    assert kept["rows"][0]["ours"][ACCURACY][0] == pytest.approx(sum(accuracies) / 2)
+    assert kept["findings"][0]["paper"] == 10
+    assert kept["findings"][0]["verdict"] == "agrees"
+    text = (tmp_path / "toy-small.md").read_text()
+    assert "| shared | 90.00 |" in text
+    assert "**agrees**" in text
+    assert "it is a toy" in text
+    assert "<svg" in (tmp_path / "toy-small.html").read_text()
+    assert len(found.runs) == 4
+    assert run_directory(tmp_path, "small", "alone", 1).is_dir()
+
+
+def test_the_same_command_carries_on_to_the_same_figures(tmp_path: Path) -> None:
+    whole = carried_out(tmp_path / "whole")
+
+    def dies(label: str, seed: int) -> Any:
+        def on_round(metrics: dict[str, Any]) -> None:
+            if (label, seed, metrics["round"]) == ("alone", 1, 3):
+                raise RuntimeError("the machine went down")
+
+        return on_round
+
+    with pytest.raises(RuntimeError, match="went down"):
+        carried_out(tmp_path / "killed", on_run=dies)
+    begun: list[str] = []
+
+    def notes(label: str, seed: int) -> Any:
+        return lambda metrics: begun.append(f"{label} {seed}")
+
+    continued = carried_out(tmp_path / "killed", on_run=notes)
+    assert set(begun) == {"alone 1"}  # the others are complete
+    assert continued.figures == whole.figures
+
+
+def test_ctrl_c_saves_and_leaves_the_table_so_far(tmp_path: Path) -> None:
+    def stops(label: str, seed: int) -> Any:
+        def on_round(metrics: dict[str, Any]) -> None:
+            if (label, metrics["round"]) == ("alone", 2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return on_round
+
+    with pytest.raises(StopRequest):
+        carried_out(tmp_path, on_run=stops)
+    kept = json.loads((tmp_path / "toy-small.json").read_text())
+    assert list(kept["rows"][0]["seeds"]) == ["0"]
+    assert ROUNDS_TO_TARGET not in kept["rows"][0]["seeds"]["0"]  # the target is not known yet
+    assert kept["rows"][1]["seeds"] == {}
+    assert kept["findings"][0]["verdict"] == "not run yet"
+    assert carried_out(tmp_path).figures == carried_out(tmp_path / "whole").figures
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_run(tmp_path: Path) -> None:
+    refused = replace(SHARED, name="refused", algorithm=Jwins(), topology=DirectedRing())
+    table = replace(TABLE, rows=lambda size: [row(refused), *rows(size)])
+    found = carried_out(tmp_path, table, seeds=1)
+    assert len(found.runs) == 2
+    ((directory, why),) = found.failed.items()
+    assert directory.endswith("refused-seed-0")
+    assert "symmetric" in why
+    assert why in (tmp_path / "toy-small.md").read_text()
+
+
+def test_another_experiment_under_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    carried_out(tmp_path, seeds=1)
+    other = replace(TABLE, rows=lambda size: [row(replace(SHARED, rounds=8)), row(ALONE)])
+    found = carried_out(tmp_path, other, seeds=1)
+    assert len(found.failed) == 1
+    assert "rounds" in next(iter(found.failed.values()))
+
+
+def test_a_file_in_place_of_the_directory_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ExperimentError, match="file cannot be made: File exists; name another directory"):
+        carried_out(tmp_path / "file")
+
+
+def test_a_row_that_never_reaches_the_target_has_no_mean() -> None:
+    found = Reproduction("toy", TABLE, "small", 2)
+    found.figures = {"shared": {0: {ROUNDS_TO_TARGET: 4.0}, 1: {ROUNDS_TO_TARGET: inf}}}
+    assert found.mean("shared", ROUNDS_TO_TARGET)[0] == inf
+    assert driver.table_cells(found)[0][-1] == "never"
+    assert ("MB per node", "paper") not in driver.headings(found)  # the paper prints none
+
+
+def test_rows_without_data_are_left_out_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
+    images = replace(SHARED, name="images", task=Cifar10())
+    found = carried_out(tmp_path / "some", replace(TABLE, rows=lambda size: [*rows(size), row(images)]), seeds=1)
+    assert "CIFAR-10 was looked for and there is no" in found.missing["images"]
+    with pytest.raises(ExperimentError, match="data_batch_1"):
+        carried_out(tmp_path / "none", replace(TABLE, rows=lambda size: [row(images)]))
+
+
+def test_rounds_to_the_target_are_those_of_the_first_test_that_reaches_it(tmp_path: Path) -> None:
+    found = carried_out(tmp_path, seeds=1)
+    run = next(run for run in found.runs if run.document["name"] == "shared")
+    tested = {m["round"]: m["accuracy_mean"] for m in run.metrics if "accuracy_mean" in m}
+    target = found.figures["alone"][0][ACCURACY] / 100
+    expected = next((r for r, accuracy in tested.items() if accuracy >= target - 1e-9), inf)
+    assert found.figures["shared"][0][ROUNDS_TO_TARGET] == expected
+    assert first_at(run, 1.1) == (inf, inf)
+    rounds, megabytes = first_at(run, 0.0)
+    assert rounds == 2
+    assert 0 < megabytes < found.figures["shared"][0][MEGABYTES]
+    assert found.figures["alone"][0][MEGABYTES_TO_TARGET] == 0
+
+
+def test_what_formulas_give_needs_no_run(tmp_path: Path) -> None:
+    name = "sparse-push-figure3"
+    found = reproduce(name, papers.TABLES[name], "small", 3, tmp_path)
+    assert [found.verdict(finding) for finding in found.table.findings] == ["agrees", "agrees"]
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / f"{name}-small.html").exists()
+
+
+@pytest.mark.parametrize("name", papers.TABLES)
+def test_a_slice_of_every_table_has_the_stored_values(name: str) -> None:
+    assert not differences(name, check_table(name), stored())
+
+
+def test_values_that_are_not_as_stored_are_told() -> None:
+    known = {"table": {"row": {"test_loss": 2.0, "bytes_total": 1000.0}}}
+    assert not differences("table", {"row": {"test_loss": 2.01, "bytes_total": 1000.0}}, known)
+    assert differences("table", {"row": {"test_loss": 2.1}}, known) == ["table, row: test_loss is 2.1, and was 2"]
+    assert differences("table", {"new": {"test_loss": 2.1}}, known) == ["table, new: no test_loss is stored"]
+    assert differences("other", {}, known) == ["other: no values are stored"]
+
+
+MISTAKES = {
+    "": "name a table or figure, such as sparse-push-table2",
+    "sparse-push-tabel2": "did you mean sparse-push-table2?",
+    "--check sparse-push-table99": "sparse-push-table99 is no table or figure that is known here",
+    "sparse-push-table2 --size large": "'large' is not one of 'small', 'paper'",
+    "sparse-push-table2 --seeds 0": "0 is not in the range x>=1",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_wrong_command_is_a_sentence(words: str) -> None:
+    result = CliRunner().invoke(cli, ["reproduce", *words.split()])
+    assert result.exit_code == 2
+    assert MISTAKES[words] in result.output
+
+
+def test_the_command_prints_the_table_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(papers.TABLES, "toy", TABLE)
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "toy", "--seeds", "1", "--out", "here", "--workers", "1"]
+    shown = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "sharing helps: paper +10.00" in shown.output
+    machine = CliRunner().invoke(cli, [*words, "--json"], catch_exceptions=False)
+    assert json.loads(machine.stdout)["findings"][0]["verdict"] == "agrees"
+    assert driver.run_directory(Path("here"), "small", "shared", 0).is_dir()
+
+
+def test_the_list_of_recipes_has_the_papers_in_a_section_of_their_own() -> None:
+    listed = CliRunner().invoke(cli, ["list", "recipes", "--json"], catch_exceptions=False)
+    kinds = {one["name"]: one["kind"] for one in json.loads(listed.stdout)}
+    assert kinds["jwins-digits"] == "recipes"
+    assert kinds["sparse-push-table2"].startswith("tables and figures")
+    assert set(papers.TABLES) <= kinds.keys()
