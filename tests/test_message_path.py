@@ -18,7 +18,8 @@ ROOT = Path(gossamer.__file__).parent
 ASKED = {
     "core/algorithm.py", "core/rng.py", "core/state.py", "data/toy.py", "experiments/experiment.py", "graphs/base.py",
     "graphs/families.py", "graphs/faults.py", "graphs/mixing_matrix.py", "graphs/topologies.py",
-    "simulator/shared_state.py", "training/optimizer.py", "training/privacy.py", "wire/bits.py", "wire/resync.py",
+    "simulator/clock.py", "simulator/shared_state.py", "training/optimizer.py", "training/privacy.py", "wire/bits.py",
+    "wire/resync.py",
 }  # fmt: skip
 COMPILED = {"wire/huffman.py", "wire/indices.py"}  # called from compiled code, which a profiler does not see
 

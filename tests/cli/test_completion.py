@@ -34,7 +34,7 @@ def test_recipes_and_commands_are_completed() -> None:
     assert completed("show", "lace-d") == ["lace-digits"]
     assert completed("up", "8", "lace-d") == ["lace-digits"]
     assert completed("init", "--from", "lace-d") == ["lace-digits"]
-    assert completed("comp") == ["completion"]
+    assert completed("compl") == ["completion"]
 
 
 def test_keys_are_those_of_the_experiment_on_the_line(tmp_path: Path) -> None:

@@ -31,8 +31,6 @@ class RunClock:
 
     def exchange(self, exchange: int, sent: Links, arrives: NDArray[np.bool_], num_bytes: NDArray[np.int64]) -> None:
         """Advance by an exchange, and by the local steps before it, if it is a round's first."""
-        if not self.on:
-            return
         round, index = divmod(exchange, self._experiment.exchanges)
         times = Times(self._table[:, 0], self._table[:, 1])
         if index == 0 and round < self._experiment.training_rounds:

@@ -127,7 +127,8 @@ class Simulation:
             deliveries = self._deliveries(exchange)
             self._workers.run("outgoing", exchange)
             self._bytes.add(exchange, *deliveries)
-            self._clock.exchange(exchange, *deliveries, self._bytes.per_link())
+            if self._clock.on:
+                self._clock.exchange(exchange, *deliveries, self._bytes.per_link())
             self._workers.run("incoming", exchange)
             self.totals["mass_lost"] += self._mass.lost(exchange)
             faults = self._faults(exchange, *deliveries, faults)

@@ -39,7 +39,8 @@ def are_peers(groups: Groups) -> bool:
 def metric_of(curves: list[Curve]) -> str:
     """What the runs measured, e.g. "accuracy"; "accuracy" if they never did."""
     for curve in curves:
-        named = (key.removesuffix("_mean") for line in curve.metrics for key in line if key.endswith("_mean"))
+        evaluated = next((line for line in curve.metrics if "test_loss" in line), {})
+        named = (key.removesuffix("_mean") for key in evaluated if key.endswith("_mean"))  # the clock's come after it
         if found := str(curve.result.get("metric") or next(named, "")):
             return found
     return "accuracy"
