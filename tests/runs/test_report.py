@@ -130,6 +130,13 @@ def test_the_table_says_every_figure_of_one_run() -> None:
     assert about in page
 
 
+def test_what_an_experiment_says_of_itself_stands_at_the_top() -> None:
+    chosen = curve("lace")
+    chosen.experiment["note"] = "auto chose lace <b>"
+    assert "<p>auto chose lace &lt;b&gt;.</p>" in html("one", [chosen])
+    assert "<p>lace: auto chose lace &lt;b&gt;.</p>" in html("two", [chosen, curve("jwins")])
+
+
 def test_bytes_that_were_told_again_have_a_column_where_there_are_any() -> None:
     plain, lossy = curve("jwins"), curve("silk")
     assert ">resent<" not in html("One", [plain])

@@ -63,6 +63,7 @@ def content(title: str, curves: list[Curve]) -> str:
     groups, metric = grouped(curves), metric_of(curves)
     return f"""<h1>{safe(title)}</h1>
 <p class="lead">{summary(curves)}</p>
+{notes(groups)}
 {legend(groups)}
 {results(groups, metric)}
 {sections(groups, metric)}
@@ -70,6 +71,13 @@ def content(title: str, curves: list[Curve]) -> str:
 {settings(groups)}
 </section>
 """
+
+
+def notes(groups: Groups) -> str:
+    """What experiments say of themselves, such as what was chosen for them."""
+    told = {label: distinct(curve.experiment.get("note") for curve in curves) for label, curves in groups.items()}
+    lines = [(f"{label}: " if len(groups) > 1 else "") + note for label, note in told.items() if note != "–"]
+    return "".join(f"<p>{safe(line)}.</p>\n" for line in lines)
 
 
 def legend(groups: Groups) -> str:
