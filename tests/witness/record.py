@@ -103,7 +103,7 @@ def simulated(experiment: Experiment) -> Record:
 def _counts(key: str) -> bool:
     """Is it a result? Not of single nodes, whose models have a digest, nor how often the seed's faults struck."""
     of_faults = ("messages_sent", "messages_lost", "messages_late", "nodes_away")
-    return key not in ("seconds", "parts", *of_faults) and not key.endswith("_by_node")
+    return key not in ("seconds", "parts", "higher_is_better", *of_faults) and not key.endswith("_by_node")
 
 
 def by_peers(experiment: Experiment) -> Record:

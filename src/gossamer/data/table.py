@@ -89,7 +89,8 @@ class Table:
     def load(self) -> Supervised:
         if not self.regression:
             return task_of(self, self.arrays())
-        return task_of(self, self.arrays(), loss=square_error, score=absolute_error, metric="absolute_error")
+        measure = {"score": absolute_error, "metric": "absolute_error", "higher_is_better": False}
+        return task_of(self, self.arrays(), loss=square_error, **measure)
 
 
 def _read_csv(path: Path) -> dict[str, Column]:

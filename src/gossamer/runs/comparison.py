@@ -20,7 +20,6 @@ from gossamer.runs import tables
 from gossamer.runs.run import Run
 
 CONFIDENCE = 0.95
-_SMALLER_IS_BETTER = ("error", "loss", "distance", "perplexity", "mse", "mae")  # a metric with such a word in its name
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,8 @@ def _reached(
         return None, {}
     if target != "worst":
         check_target(target, metric)
-    sign = -1 if smaller_is_better(metric) else 1
+    first = next(iter(groups.values()))[0].result
+    sign = 1 if first.get("higher_is_better", True) else -1
     curves = {name: _mean_curve(runs, metric) for name, runs in groups.items()}
     if target == "worst":
         target = sign * min(sign * curve[-1].metric for curve in curves.values())
@@ -190,10 +190,6 @@ def choose_baseline(settings: Mapping[str, toml.Document], wanted: str | Sequenc
         which = "no setting" if len(pairs) != len(wanted) or not found else f"{len(found)} settings"
         raise ExperimentError(f"--baseline {' '.join(wanted)} is {which}; name one of: {'; '.join(settings)}")
     return found[0]
-
-
-def smaller_is_better(metric: str) -> bool:
-    return any(word in metric for word in _SMALLER_IS_BETTER)
 
 
 def _metric(groups: Mapping[str, Sequence[Run]]) -> str:

@@ -53,6 +53,7 @@ class Result(TypedDict):
     train_loss: float
     test_loss: float  # mean over the nodes that were tested
     metric: str  # what the task measures, such as "accuracy"
+    higher_is_better: NotRequired[bool]  # False: the smaller the metric, the better
     accuracy_mean: NotRequired[float]  # over the nodes that were tested
     accuracy_min: NotRequired[float]
     accuracy_max: NotRequired[float]

@@ -272,6 +272,8 @@ class Simulation:
             f"{metric}_max": max(found),
             **({f"{metric}_by_node": {str(row): score for row, (_, score) in of_rows.items()}} if of_rows else {}),
         }
+        if not self.task.higher_is_better:
+            metrics["higher_is_better"] = False
         if personal:
             own = [score for _, score in personal.values()]
             metrics[f"{metric}_personal_by_node"] = dict(zip(map(str, personal), own, strict=True))

@@ -26,7 +26,8 @@ def pareto(groups: Groups, metric: str) -> list[str]:
     means = {label: (fmean(x for x, _ in of), fmean(y for _, y in of)) for label, of in ends.items() if of}
     if len(means) < 2:
         return []
-    write, higher = metric_text(metric), "accuracy" in metric
+    write = metric_text(metric)
+    higher = all(curve.result.get("higher_is_better", True) for curves in groups.values() for curve in curves)
     every = [end for of in ends.values() for end in of]
     names = tags(groups)
     tagged = len(means) <= MOST_TAGS
