@@ -100,6 +100,9 @@ def test_a_sweep_file_has_a_base_settings_of_all_and_grids(tmp_path: Path) -> No
     file.apply_settings(document)
     assert (document["rounds"], document["algorithm"]["budget"], file.seeds) == (7, 0.5, [3, 4])
     assert list(grid.experiments(document, file.grids)) == ["budget=0.1", "budget=0.2", "silk, nodes=8"]
+    file = sweep_file.SweepFile("choco", {"algorithm": {"compressor": {"name": "sign"}, "name": "choco"}})
+    file.apply_settings(document)
+    assert document["algorithm"]["compressor"]["name"] == "sign", "an outer name is set before inner ones"
     assert sweep_file.is_sweep_file(toml.load(path))
     assert not sweep_file.is_sweep_file(toml.write(BASE))
 

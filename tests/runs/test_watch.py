@@ -154,6 +154,18 @@ def test_what_is_no_run_is_passed_over_and_nothing_is_a_page_too(tmp_path: Path)
         assert ask(server, "/")[0] == 200
 
 
+def test_a_run_with_strange_rounds_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    simulate(SMALL, tmp_path / "one", workers=1)
+    (tmp_path / "one" / "metrics.jsonl").write_text('{"round": 1}\n{"round": 2, "test_loss": 1}\n')
+    no_text = tmp_path / os.fsdecode(b"\xff")
+    no_text.mkdir()
+    (no_text / "experiment.toml").write_bytes((tmp_path / "one" / "experiment.toml").read_bytes())
+    with watching(tmp_path) as server:
+        status, told = ask(server, "/report?run=one")
+        assert (status, told[:23]) == (500, "one cannot be shown: St")
+        assert ask(server, "/")[0] == 200
+
+
 def test_a_run_without_a_round_is_waited_for(tmp_path: Path) -> None:
     simulate(SMALL, tmp_path / "one", workers=1)
     for name in ("metrics.jsonl", "result.json"):

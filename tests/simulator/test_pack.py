@@ -78,13 +78,16 @@ def test_files_that_the_experiment_names_are_in_the_archive(tmp_path: Path, monk
     Path("ring.edges").write_text("16\n" + "\n".join(f"{i} {(i + 1) % 16}" for i in range(16)))
     Path("trace").write_text("2 3 down\n3 3 up\n")
     graph = gs.Cycle((gs.EdgeList("ring.edges"), gs.Ring()))
-    first = gs.simulate(replace(DIGITS, topology=graph, faults=gs.Faults(churn="trace")), "first", workers=1)
+    Path("steps.csv").write_text("round,node,step_seconds\n1,2,0.5\n")
+    named = replace(DIGITS, topology=graph, faults=gs.Faults(churn="trace"), clock=gs.Clock(steps="steps.csv"))
+    first = gs.simulate(named, "first", workers=1)
     gs.pack("first")
     Path("ring.edges").unlink()
     Path("trace").unlink()
+    Path("steps.csv").unlink()
     directory = unpack(tmp_path / "first.zip", tmp_path / "elsewhere")
     assert str(tmp_path) not in (directory / "experiment.toml").read_text()
-    assert len(list((directory / "files").iterdir())) == 2
+    assert len(list((directory / "files").iterdir())) == 3
     assert repeat(directory, monkeypatch).models_sha256 == first.models_sha256
 
 

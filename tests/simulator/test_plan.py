@@ -151,7 +151,8 @@ def test_what_will_go_wrong_is_told_before() -> None:
     assert "not connected" in warnings_of(replace(plain, topology=RandomMatching()))
     assert "averaging rate is 1 and the rule says" in warnings_of(replace(plain, algorithm=Choco(TopK(0.05), 1.0)))
     assert warnings_of(replace(plain, algorithm=Choco(TopK(0.05)))) == ""
-    assert "testing takes" in warnings_of(replace(plain, evaluation=Evaluation(every=1, nodes="all", samples="all")))
+    tested = replace(plain, local_steps=1, batch_size=1, evaluation=Evaluation(every=1, nodes="all", samples="all"))
+    assert "testing takes" in warnings_of(tested)
     lora = warnings_of(replace(plain, algorithm=Dpsgd(), clock=Clock("lora", battery_wh=0.001)))
     assert "hours; take an algorithm that sends less" in lora
     assert "times its battery of 0.001 Wh" in lora
@@ -177,3 +178,10 @@ def test_the_memory_of_a_run_is_known_to_thirty_percent(name: str, tmp_path: Pat
             time.sleep(0.05)
     assert process.returncode == 0
     assert json.loads(told)["memory_bytes"] == pytest.approx(most, rel=0.3)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+def test_virtual_time_of_a_run_as_short_as_its_rehearsal_is_exact(rounds: int) -> None:
+    ring = replace(jwins_digits(), nodes=4, topology=Ring(), rounds=rounds, clock=Clock("lora", 0.02))
+    found, result = plan(ring, workers=1, seconds=0.1), gossamer.simulate(ring, workers=1).result
+    assert found.clock_seconds == pytest.approx(result["clock_seconds"], rel=1e-9)

@@ -247,7 +247,7 @@ def test_runs_go_side_by_side_as_cores_and_memory_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(simulation, "default_workers", lambda: cores)
-    monkeypatch.setattr(sweep, "_free_bytes", lambda: free)
+    monkeypatch.setattr(sweep, "free_bytes", lambda: free)
     assert sweep._division(jobs, runs, 1 << 30) == expected
 
 

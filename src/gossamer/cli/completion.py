@@ -54,7 +54,8 @@ def complete_recipe(context: click.Context, parameter: click.Parameter, word: st
 def complete_setting(context: click.Context, parameter: click.Parameter, word: str) -> list[CompletionItem]:
     """The keys of the experiment that was named before; behind a key's = the values, where they can be told."""
     vocabulary = _vocabulary()
-    words = [context.params.get("experiment"), *context.args]  # while a value is missing, click has none but the latter
+    named = context.params.get("experiment") or context.params.get("base")
+    words = [named, *context.args]  # while a value is missing, click has none but the latter
     document = _document([str(word) for word in words], vocabulary)
     for setting in context.params.get("settings") or ():
         _rename(document, setting)

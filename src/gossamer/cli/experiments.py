@@ -123,7 +123,7 @@ def init(path: Path, recipe: str | None) -> None:
 
     If experiment.schema.json is beside it, the file names it for the editor; see gossamer schema.
     """
-    text = COMMENTED.read_text() if recipe is None else _recipe(recipe)
+    text = COMMENTED.read_text(encoding="utf-8") if recipe is None else _recipe(recipe)
     if (path.parent / SCHEMA).is_file():
         text = f"#:schema ./{SCHEMA}\n{text}"
     try:

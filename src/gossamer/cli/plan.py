@@ -14,6 +14,7 @@ from gossamer.cli.options import (
     Mistake,
     data_option,
     examples,
+    experiment_argument,
     experiment_of,
     experiment_options,
     json_option,
@@ -34,7 +35,7 @@ MOST_LABELS = 60
 @click.command(
     epilog=examples("gossamer plan jwins-digits", "gossamer plan lace-digits --set clock.network=lora --json")
 )
-@click.argument("experiment")
+@experiment_argument
 @experiment_options
 @data_option
 @workers_option
@@ -62,7 +63,7 @@ def plan(
     found = make_plan(chosen, workers)
     if html is not None:
         try:
-            html.write_text(page(found))
+            html.write_text(page(found), encoding="utf-8")
         except OSError as error:
             raise Mistake(f"{html} cannot be written: {error.strerror}; name another file with --html") from None
     print_result(json.dumps(asdict(found)) if as_json else _tables(found))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gossamer.cli.completion import complete_experiment
 from gossamer.cli.options import (
     PATH,
     Mistake,
@@ -60,7 +61,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "gossamer sweep runs/two",
     )
 )
-@click.argument("base")
+@click.argument("base", shell_complete=complete_experiment)
 @click.option("--grid", "grids", multiple=True, metavar="KEY=VALUE,VALUE,...", help="Values to try of a setting.")
 @experiment_options
 @click.option("--skip-invalid", is_flag=True, help="Leave out combinations that cannot work.")

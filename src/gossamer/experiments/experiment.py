@@ -40,7 +40,7 @@ class Evaluation:
     nodes: int | Literal["auto", "all"] = "auto"  # a seeded choice of so many nodes; 0: only the mean model
     mean_model: bool = True  # test the average of all nodes' models too
     validation: float = 0.0  # share of the training samples to hold out and test on instead: to choose settings by
-    personal: bool = False  # test nodes on their own distribution too, and tell of the worst tenth of them
+    personal: bool = False  # test nodes on their own distribution too; and tell the worst tenth's metric on all samples
 
     def __post_init__(self) -> None:
         _check_types(self)

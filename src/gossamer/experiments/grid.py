@@ -112,12 +112,12 @@ def _combinations(axes: Axes) -> list[Combination]:
 
 def _experiment(base: toml.Document, combination: Combination) -> Experiment:
     document = copy.deepcopy(base)
-    for key, value in _names_first(combination):
+    for key, value in names_first(combination):
         toml.assign(document, key, copy.deepcopy(value))
     return toml.read(document)
 
 
-def _names_first(combination: Combination) -> list[tuple[str, Any]]:
+def names_first(combination: Combination) -> list[tuple[str, Any]]:
     """In an order in which no name clears what was set before it."""
     return sorted(combination.items(), key=lambda item: (item[0].count("."), item[0].rpartition(".")[2] != "name"))
 

@@ -7,7 +7,7 @@ import msgspec
 
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import ExperimentError
-from gossamer.experiments.grid import Axes, flattened
+from gossamer.experiments.grid import Axes, flattened, names_first
 
 
 class SweepFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,7 +28,7 @@ class SweepFile(msgspec.Struct, forbid_unknown_fields=True):
 
     def apply_settings(self, document: toml.Document) -> None:
         """Names first, because a name empties its section."""
-        for key, value in sorted(flattened(self.set), key=lambda item: item[0].rpartition(".")[2] != "name"):
+        for key, value in names_first(dict(flattened(self.set))):
             toml.assign(document, key, value)
 
 

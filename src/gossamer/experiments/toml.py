@@ -35,6 +35,8 @@ ADDED = {
     "task.model.every_step": False,
     "task.pixels": "centred",
     "optimizer.schedule.warmup": 0,
+    "algorithm.compressor.count_sign": True,
+    "algorithm.compressor.then.count_sign": True,
     "evaluation.personal": False,
 }  # keys that earlier versions did not have, and what they stood for
 

@@ -275,6 +275,8 @@ def _is_number(given: Any) -> bool:
 
 
 def _check_per_node(name: str, given: object, positive: bool) -> None:
+    if isinstance(given, Distribution) and positive and not given.of(np.zeros((1, 2)))[0] > 0:
+        raise ValueError(f"{name} must be over 0, and {given} is 0 somewhere")
     if given is None or isinstance(given, Distribution):
         return
     numbers: Sequence[Any] = given if isinstance(given, (list, tuple)) and given else [given]

@@ -30,7 +30,7 @@ class TensorBoardLogger:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self.directory))
+            self._writer = SummaryWriter(str(self.directory), purge_step=metrics["round"])  # not again after a resume
         for name, number in numbers(metrics):
             self._writer.add_scalar(name, number, metrics["round"])
         if "test_loss" in metrics:  # so the last round is among them
@@ -103,7 +103,8 @@ class WandbLogger:
 def numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
     """The numbers in a round's metrics, those inside a table with its name in front; of single nodes none."""
     shared = {key: value for key, value in metrics.items() if key != "round" and not key.endswith("_by_node")}
-    return ((key, value) for key, value in _flat(shared, "/") if isinstance(value, int | float))
+    flat = _flat(shared, "/")
+    return ((key, value) for key, value in flat if isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _flat(table: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -57,7 +57,7 @@ class Result(TypedDict):
     accuracy_mean: NotRequired[float]  # over the nodes that were tested
     accuracy_min: NotRequired[float]
     accuracy_max: NotRequired[float]
-    accuracy_worst_decile: NotRequired[float]  # over the worst tenth of them, with `evaluation.personal`
+    accuracy_worst_decile: NotRequired[float]  # over the worst tenth of them, on the samples of all
     accuracy_personal_mean: NotRequired[float]  # over the same nodes, each on its own distribution
     accuracy_of_mean_model: NotRequired[float]
     accuracy_mean_before_settle: NotRequired[float]  # if the last rounds settled

@@ -61,8 +61,10 @@ class Sweep:
     folders: Mapping[str, str] = field(default_factory=dict)  # how the directories of each setting's runs begin
 
     def __post_init__(self) -> None:
-        if not self.settings or not self.seeds or len({*self.seeds}) < len(self.seeds):
-            raise ExperimentError("a sweep needs at least one setting, and at least one seed, each once")
+        if not self.settings or not self.seeds:
+            raise ExperimentError("a sweep needs at least one setting, and at least one seed")
+        if twice := [seed for seed in self.seeds if list(self.seeds).count(seed) > 1]:
+            raise ExperimentError(f"seed {twice[0]} was given twice; give each seed once")
         new = [name for name in self.settings if name not in self.folders]
         safe = [re.sub(r"[^\w.=-]+", "-", name).strip("-.")[:80] or "setting" for name in new]
         known = [*self.folders.values()]

@@ -8,8 +8,11 @@ each that it writes to.
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 # Parameters of mallopt(3), and values for them.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -31,6 +34,20 @@ def trim_heap() -> None:
     trim = of_glibc("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def free_bytes() -> int | None:
+    """Memory that this process can have now; None where the system does not say."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with suppress(OSError, ValueError):  # a container's limit; "max" is none
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    if not found and {"SC_AVPHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
+        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return max(0, min(found)) if found else None
 
 
 def of_glibc(name: str) -> Callable[..., int] | None:

@@ -42,7 +42,7 @@ def compare(
         check_target(target, experiments[0].load_task().metric)
     done = sweep(experiments, out, seeds, (), jobs, checkpoint_every, on_news=on_news)
     complete = {
-        name: [run for run in runs if run.metrics] + [run for run in done.runs if _same_setting(run, runs[0])]
+        name: _by_seed([run for run in runs if run.metrics] + [run for run in done.runs if _same_setting(run, runs[0])])
         for name, runs in groups.items()
     }
     groups = {name: runs for name, runs in complete.items() if runs}
@@ -92,6 +92,11 @@ def _groups(found: Sequence[tuple[str | None, list[Run]]]) -> dict[str, list[Run
     if None in names or len({*names}) < len(names):
         names = list(sweeps.distinct(labels([group[0] for _, group in groups])))
     return {str(name): group for name, (_, group) in zip(names, groups, strict=True)}
+
+
+def _by_seed(runs: Sequence[Run]) -> list[Run]:
+    """One per seed, the first."""
+    return list({run.document["seed"]: run for run in reversed(runs)}.values())[::-1]
 
 
 def _same_setting(one: Run, other: Run) -> bool:

@@ -24,6 +24,7 @@ import tomli_w
 from gossamer.data.sources import Source
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.graphs.generators import read_file
 from gossamer.runs import files
 from gossamer.runs.run import Run, open_run
 from gossamer.simulator.prepared import PreparedExperiment
@@ -76,10 +77,11 @@ def _content(run: Run, experiment: Experiment, directory: Path) -> dict[str, byt
 def _take_files(section: Any) -> Iterator[tuple[str, bytes]]:
     """The files that a document names, which it has digests of; in the document they are then those of the archive."""
     for key, value in list(section.items()) if isinstance(section, dict) else []:
-        if isinstance(value, str) and section.get("digest") and key != "digest" and os.path.isabs(value):
-            content = Path(value).read_bytes()
-            section[key] = f"files/{section['digest']}-{Path(value).name}"
-            yield section[key], content
+        digest = section.get(f"{key}_digest") or section.get("digest")
+        if isinstance(value, str) and digest and not key.endswith("digest") and os.path.isabs(value):
+            content, _ = read_file(value, digest, "file")
+            section[key] = f"files/{digest}-{Path(value).name}"
+            yield section[key], content.encode()
         for inner in value if isinstance(value, list) else [value]:
             yield from _take_files(inner)
 

@@ -1,6 +1,5 @@
 """A plan: what a run would take, before it runs."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -15,6 +14,7 @@ from gossamer.data import Supervised
 from gossamer.experiments.experiment import Experiment, ExperimentError, named
 from gossamer.graphs.facts import GraphFacts, facts
 from gossamer.models.norms import RangeBatchNorm
+from gossamer.simulator.allocator import free_bytes
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.rehearsal import Rehearsal, Sample, last_third, num_bytes, rehearse
 from gossamer.simulator.simulation import Simulation
@@ -90,7 +90,8 @@ def _plan(given: Experiment, simulation: Simulation, rehearsal: Rehearsal, graph
     of_settling = _typical(settling) * (experiment.rounds - trained)
     of_tests = rehearsal.evaluation_seconds * sum(map(experiment.evaluates_after, range(1, experiment.rounds + 1)))
     labels = _labels(task, simulation.shards, experiment.nodes)
-    clock = {key: _extrapolated(key, phases) for key in CLOCK_KEYS} if experiment.clock.on else {}
+    counts = trained, experiment.rounds - trained
+    clock = {key: _extrapolated(key, rehearsal, *counts) for key in CLOCK_KEYS} if experiment.clock.on else {}
     found = Plan(
         name=given.name,
         algorithm=named(given.algorithm),
@@ -126,7 +127,6 @@ def _plan(given: Experiment, simulation: Simulation, rehearsal: Rehearsal, graph
 
 
 CLOCK_KEYS = ("clock_seconds", "energy_joules_mean", "battery_share_mean")
-Phases = Sequence[tuple[Sequence[Sample], range]]
 
 
 def _typical(samples: Sequence[Sample]) -> float:
@@ -134,16 +134,14 @@ def _typical(samples: Sequence[Sample]) -> float:
     return float(np.median([sample.seconds for sample in samples])) if samples else 0.0
 
 
-def _extrapolated(key: str, phases: Phases) -> float:
-    """What a figure that adds up over the rounds comes to. The first of several samples is only what others add to."""
-    total = 0.0
-    for samples, rounds in phases:
-        values = [sample.metrics[key] for sample in samples]
-        if len(values) > 1:
-            total += (values[-1] - values[0]) / (len(values) - 1) * len(rounds)
-        elif values and not total:
-            total += values[0] * len(rounds)
-    return float(total)
+def _extrapolated(key: str, rehearsal: Rehearsal, trained: int, settled: int) -> float:
+    """What a figure that adds up over the rounds comes to: the last third of the training rounds tells what one adds,
+    and the settling rounds that follow them what each of those does."""
+    training, settling = ([s.metrics[key] for s in of] for of in (rehearsal.training, rehearsal.settling))
+    counted = max(len(last_third(training)), min(4, len(training)))  # what is sent may be drawn, so not too few
+    before = training[-counted - 1] if len(training) > counted else 0.0
+    total = (training[-1] - before) / counted * trained
+    return float(total + ((settling[-1] - training[-1]) / len(settling) * settled if settling else 0.0))
 
 
 def _labels(task: Task, shards: Sequence[NDArray[np.int64]], nodes: int) -> NDArray[np.int64] | None:
@@ -225,14 +223,3 @@ def _check_memory(prepared: PreparedExperiment) -> None:
             f"the models and states of {experiment.nodes} nodes take {needed / 1e9:.1f} GB, "
             f"and {free / 1e9:.1f} GB are free; take fewer nodes or a smaller model, or run it with --scratch"
         )
-
-
-def free_bytes() -> int | None:
-    """Memory that is available now; None where the system does not say."""
-    try:
-        with open("/proc/meminfo") as file:
-            found = dict(line.split(":") for line in file)
-        return 1024 * int(found["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        names = ("SC_AVPHYS_PAGES", "SC_PAGE_SIZE")
-        return os.sysconf(names[0]) * os.sysconf(names[1]) if all(n in os.sysconf_names for n in names) else None

@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gossamer.data.sources import DataError
-from gossamer.experiments.experiment import Experiment, ExperimentError
+from gossamer.experiments.experiment import ExperimentError
 from gossamer.experiments.papers.table import (
     ACCURACY,
     COMPRESSION,
@@ -33,7 +33,7 @@ from gossamer.experiments.papers.table import (
 )
 from gossamer.runs import files
 from gossamer.runs.run import OnRound, Run, write_report
-from gossamer.simulator.simulate import resume, simulate
+from gossamer.simulator.simulate import run_or_resume
 from gossamer.simulator.worker_pool import WorkerError
 from gossamer.training.block import NodeError
 
@@ -118,19 +118,12 @@ def _one(found: Reproduction, row: Row, seed: int, out: Path, workers: int | Non
     directory = run_directory(out, found.size, row.label, seed)
     experiment = replace(row.experiment, seed=seed)
     try:
-        run = carry_out(experiment, directory, workers, on_run(row.label, seed) if on_run else None)
+        run = run_or_resume(experiment, directory, workers, on_round=on_run(row.label, seed) if on_run else None)
     except (NodeError, WorkerError, ExperimentError) as error:  # kept: the other rows are still worth having
         found.failed[str(directory)] = str(error)
         return
     found.runs.append(run)
     found.figures.setdefault(row.label, {})[seed] = figures_of(run, found.table.accuracy_of)
-
-
-def carry_out(experiment: Experiment, directory: Path, workers: int | None, on_round: OnRound | None) -> Run:
-    """The run in this directory: made, continued, or read if it is complete. The one place where runs are run."""
-    if not directory.exists():
-        return simulate(experiment, directory, workers, on_round=on_round)
-    return resume(directory, experiment, workers, on_round=on_round)
 
 
 def run_directory(out: Path, size: Size, label: str, seed: int) -> Path:

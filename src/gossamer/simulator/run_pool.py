@@ -4,7 +4,6 @@ import gc
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import traceback
 from collections import deque
@@ -24,7 +23,7 @@ from gossamer.runs.run import Metrics, OnRound
 from gossamer.runs.sweep import Failure, PlannedRun
 from gossamer.simulator import simulation
 from gossamer.simulator.allocator import of_glibc, trim_heap, tune_malloc
-from gossamer.simulator.simulate import StopRequest, resume, simulate, stop_requests
+from gossamer.simulator.simulate import StopRequest, run_or_resume, stop_requests
 from gossamer.simulator.worker_pool import WorkerError
 from gossamer.training.block import NodeError
 
@@ -202,12 +201,7 @@ def _carry_on(run: PlannedRun, tasks: Tasks, workers: int, checkpoint_every: int
     """Run it, or continue it; how that ended, and what is to be said of it."""
     try:
         task = tasks.of(run.experiment)
-        if run.directory.exists() and not (run.directory / "experiment.toml").exists():
-            shutil.rmtree(run.directory)  # it was killed while it was being made
-        if run.directory.exists():
-            resume(run.directory, run.experiment, workers, checkpoint_every, on_round, task=task)
-        else:
-            simulate(run.experiment, run.directory, workers, checkpoint_every, on_round, task=task)
+        run_or_resume(run.experiment, run.directory, workers, checkpoint_every, on_round, task)
     except StopRequest:
         return "stopped", ""
     except NodeError as error:

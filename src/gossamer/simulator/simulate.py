@@ -123,6 +123,22 @@ def resume(
             return _carry_on(simulation, past, checkpoint_every, on_round)
 
 
+def run_or_resume(
+    experiment: Experiment,
+    directory: Path,
+    workers: int | None = None,
+    checkpoint_every: int = 100,
+    on_round: OnRound | None = None,
+    task: Task | None = None,
+) -> Run:
+    """The run in this directory: made, continued, or read if it is complete."""
+    if directory.exists() and not (directory / "experiment.toml").exists():
+        shutil.rmtree(directory)  # it was killed while it was being made
+    if directory.exists():
+        return resume(directory, experiment, workers, checkpoint_every, on_round, task=task)
+    return simulate(experiment, directory, workers, checkpoint_every, on_round, task=task)
+
+
 def settle(
     directory: str | os.PathLike[str],
     out: str | os.PathLike[str],

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from gossamer.runs.comparison import Comparison, choose_baseline, compared
 from gossamer.runs.run import Run, labels, read_run, write_report
 from gossamer.runs.sweep import Failure, PlannedRun, Sweep, distinct
 from gossamer.simulator import simulation
+from gossamer.simulator.allocator import free_bytes
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.run_pool import News, OnNews, RunPool, Tasks
@@ -198,18 +199,6 @@ def _division(jobs: int | None, num_runs: int, run_bytes: int) -> tuple[int, int
     if simulation.default_start() != "fork":
         return 1, cores  # a run in a process of its own would have to load everything again
     if jobs is None:
-        fitting = (_free_bytes() or sys.maxsize) // 2 // run_bytes
+        fitting = (free_bytes() or sys.maxsize) // 2 // run_bytes
         jobs = max(1, min(cores, num_runs, fitting))
     return jobs, max(1, cores // jobs)
-
-
-def _free_bytes() -> int | None:
-    """Memory that this process can have; None if the system does not say."""
-    found = []
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with suppress(OSError, ValueError):  # a container's limit; "max" is none
-        group = Path("/sys/fs/cgroup")
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return max(0, min(found)) if found else None

@@ -57,6 +57,7 @@ def parts(directory: Path) -> list[Path]:
 def _listed(root: Path, directory: Path) -> Listed | None:
     """None if what is there is not to be read as a run."""
     try:
+        str(directory).encode()  # a name that is no text cannot be asked for
         document = files.read_document(directory)
         each = [part / "metrics.jsonl" for part in parts(directory)]
         return Listed(

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from gossamer.experiments.experiment import ExperimentError
 from gossamer.runs.report import policy
 from gossamer.runs.watch import pages
 from gossamer.runs.watch.listing import Listed, parts, runs_under
@@ -18,6 +17,9 @@ from gossamer.runs.watch.listing import Listed, parts, runs_under
 LOOPBACK = "127.0.0.1"
 FILES = ("metrics.jsonl", "result.json", "nodes.json")
 MOST_OVERLAID = 50  # runs on one page
+
+
+Versions = list[tuple[str, int, int]]
 
 
 class WatchServer(ThreadingHTTPServer):
@@ -29,6 +31,7 @@ class WatchServer(ThreadingHTTPServer):
         """On a free port if none is given; runs are looked at every so many seconds."""
         self.root, self.interval_seconds = root.resolve(), interval_seconds
         self.closing = threading.Event()
+        self.shown: dict[tuple[str, ...], Versions] = {}  # the files as they were when the page of these runs was made
         super().__init__((LOOPBACK, port), _Handler)
 
     @property
@@ -71,7 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_for_us(self) -> bool:
         """Was this machine asked by its own name? A page elsewhere could have its name lead here (DNS rebinding)."""
         port = self.server.server_port
-        if self.headers.get("Host") in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+        name, _, asked_port = self.headers.get("Host", "").partition(":")
+        if name in (LOOPBACK, "localhost") and (asked_port or "80") == str(port):  # browsers leave port 80 out
             return True
         self._send(HTTPStatus.MISDIRECTED_REQUEST, f"Ask for {self.server.address}", "text/plain")
         return False
@@ -85,32 +89,41 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _report(self, runs: Sequence[Listed]) -> None:
         try:
+            self.server.shown[tuple(run.name for run in runs)] = _versions(runs)
             self._send(HTTPStatus.OK, pages.report_page(runs))
-        except (ExperimentError, OSError) as error:
-            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, str(error), "text/plain")
+        except Exception as error:  # whatever is in the files
+            what = str(error) or type(error).__name__
+            told = f"{', '.join(run.name for run in runs)} cannot be shown: {what}"
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, told, "text/plain")
 
     def _follow(self, runs: Sequence[Listed]) -> None:
         """Send the page anew whenever a file has changed, until it is closed."""
         self._head("text/event-stream")
-        seen, names = _versions(runs), [run.name for run in runs]
+        names = tuple(run.name for run in runs)
+        seen = self.server.shown.get(names)  # what has changed since the page was made is sent at once
         try:
+            self._state(names)
             while not self.server.closing.wait(self.server.interval_seconds):
-                if (now := _versions(runs)) != seen:
-                    self._event(runs)
-                    told = pages.state(self.server.runs(names))
-                    self.wfile.write(f"event: state\ndata: {' '.join(told.split())}\n\n".encode())
-                    seen = now
+                if (now := _versions(runs)) != seen and self._event(runs):
+                    self._state(names)
+                    seen = self.server.shown[names] = now
                 else:
                     self.wfile.write(b": nothing new\n\n")  # fails once nobody listens
         except OSError:
             pass  # the page was closed
 
-    def _event(self, runs: Sequence[Listed]) -> None:
+    def _state(self, names: Sequence[str]) -> None:
+        told = pages.state(self.server.runs(names))
+        self.wfile.write(f"event: state\ndata: {' '.join(told.split())}\n\n".encode())
+
+    def _event(self, runs: Sequence[Listed]) -> bool:
+        """Send the page; False if it could not be made, because a file is being replaced, say."""
         try:
             text = pages.content(runs)
-        except ExperimentError:
-            return  # a file that is being replaced; the next time
+        except Exception:  # whatever is in the files
+            return False
         self.wfile.write(f"data: {json.dumps(text)}\n\n".encode())
+        return True
 
     def _send(self, status: HTTPStatus, text: str, kind: str = "text/html") -> None:
         self._head(f"{kind}; charset=utf-8", status)
@@ -135,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
-def _versions(runs: Sequence[Listed]) -> list[tuple[str, int, int]]:
+def _versions(runs: Sequence[Listed]) -> Versions:
     """Of every file of the runs that is there: its name, its size and when it changed."""
     found = []
     for path in (part / name for run in runs for part in parts(run.directory) for name in FILES):
