@@ -88,6 +88,7 @@ def test_halves_that_cannot_see_each_other_for_a_while_go_on_and_find_together_a
             assert waits(peers) <= DEADLINE + SLACK
 
 
+@pytest.mark.slow
 def test_a_hung_peer_is_not_waited_for_and_catches_up(tmp_path: Path) -> None:
     with LocalGroup(DIGITS, tmp_path / "up", replace(TIMEOUTS, dead_seconds=2), **PACE) as peers:
         peers.start()

@@ -25,6 +25,7 @@ def accuracy(peers: LocalGroup) -> float:
     return float(sum(result["accuracy"] for result in found) / len(found))
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_slow_peer_in_an_asynchronous_run(tmp_path: Path) -> None:
     with LocalGroup(replace(LACE, asynchronous=True), tmp_path / "up", TIMEOUTS, **PACE) as peers:
         peers.start(*peers.names[:-1])
@@ -41,6 +42,7 @@ def test_nobody_waits_for_a_slow_peer_in_an_asynchronous_run(tmp_path: Path) -> 
             assert sum(row["waited_seconds"] for row in rows) < 60 * PACE["round_seconds"]
 
 
+@pytest.mark.slow
 def test_a_killed_peer_comes_back_into_its_pairs(tmp_path: Path) -> None:
     with LocalGroup(LACE, tmp_path / "up", TIMEOUTS, **PACE) as peers:
         peers.start()
@@ -66,6 +68,7 @@ def test_connections_that_break_all_the_time_cost_at_most_a_point(tmp_path: Path
             assert accuracy(peers) >= undisturbed_accuracy(LACE) - 0.01
 
 
+@pytest.mark.slow
 def test_a_partner_that_never_returns_stops_nobody(tmp_path: Path) -> None:
     with LocalGroup(LACE, tmp_path / "up", TIMEOUTS, **PACE) as peers:
         peers.start()
