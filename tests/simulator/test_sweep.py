@@ -16,6 +16,7 @@ from contract import QUADRATIC
 from gossamer import Comparison, ExperimentError
 from gossamer.runs import files
 from gossamer.simulator import run_pool, simulation, sweep
+from gossamer.simulator.compare import _by_seed
 from gossamer.simulator.run_pool import News
 from gossamer.simulator.worker_pool import WorkerError
 
@@ -291,3 +292,9 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path: Path) -> Non
         gs.compare(done)
     with pytest.raises(ExperimentError, match="there is nothing to compare"):
         gs.compare()
+
+
+def test_a_run_that_was_given_and_is_in_the_sweep_too_counts_once() -> None:
+    given, again, other = (gs.Run(gs.Experiment(seed=seed)) for seed in (1, 1, 2))
+    found = _by_seed([given, again, other])
+    assert [id(run) for run in found] == [id(given), id(other)]
