@@ -7,8 +7,8 @@
 
 --rounds counts the rounds with training; --settle more, without, follow them for every method. Nodes are tested before
 those and at the end, all of them on all test samples unless the table says otherwise. "Times fewer" is the bytes of
-full sharing on the static random 4-regular graph, with the same seed, rounds and last phase, by those of the method;
-bytes are those of encoded frames.
+full sharing on a random graph, by default static and 4-regular (--graph), with the same seed, rounds and last phase, by
+those of the method; bytes are those of encoded frames.
 
 --methods takes names of rows, or a family with settings of its own, such as lace:kept=0.01,exchanges=3 (the families
 are in accuracy_per_byte_methods.py). --split takes Lace apart. --tune tries as many settings for every family, on
@@ -28,7 +28,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from accuracy_per_byte_methods import GRIDS, ROWS, SPLIT, TASKS, TUNED_ONLY, Counted, Method, setting
+import cifar10
+from accuracy_per_byte_methods import GRAPHS, GRIDS, ROWS, SPLIT, TASKS, TUNED_ONLY, Counted, Method, setting
 
 from gossamer import Experiment, ExperimentError, Run, StopRequest, open_run, resume, simulate
 from gossamer.runs import checkpoint
@@ -43,10 +44,17 @@ BASELINE = Method.parse("full")
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+def task_of(options: argparse.Namespace) -> str:
+    """The task, and the graph if it is not the usual one; names directories and files."""
+    return str(options.task) if options.graph == "regular" else f"{options.task}-{options.graph}"
+
+
 def directory_of(method: Method, base: Experiment, options: argparse.Namespace, seed: int) -> Path:
     held_out = "-held-out" if base.evaluation.validation else ""
     momentum = f"-momentum-{base.optimizer.momentum:g}" if base.optimizer.momentum else ""
-    place = f"{options.task}-{base.nodes}-nodes-{base.rounds - base.settle}+{base.settle}-rounds{momentum}{held_out}"
+    place = (
+        f"{task_of(options)}-{base.nodes}-nodes-{base.rounds - base.settle}+{base.settle}-rounds{momentum}{held_out}"
+    )
     if (tested := (base.evaluation.nodes, base.evaluation.samples)) != ("all", "all"):
         place += "-{}-by-{}-tested".format(*tested)
     return options.out / place / method.name / f"seed-{seed}"
@@ -184,6 +192,20 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 
 
+def drawn(row: Row) -> Row:
+    """What the picture needs of a row; of its method, the words before its settings."""
+    name = row["method"].partition(",")[0]
+    settings = row["settings"]
+    own = f" {settings['budget']:.0%}" if name == "JWINS" else ""
+    return {
+        "case": name + own,
+        "accuracy": row["after"],
+        "deviation": row["after_deviation"],
+        "accuracy_of_mean_model": row["mean_model"],
+        "bytes_share_of_full": 1 / row["times_fewer"],
+    }
+
+
 def lines_of(rows: Sequence[Row], markdown: bool) -> Iterable[str]:
     """The table, and what is to be known about it."""
     cells = [list(COLUMNS)]
@@ -236,14 +258,15 @@ def stable(outcomes: dict[int, Outcome]) -> dict[int, Outcome]:
 
 def choice_file(options: argparse.Namespace) -> Path:
     momentum = f"-momentum-{options.momentum:g}" if options.momentum else ""
-    chosen: Path = options.out / f"tuned-{options.task}{momentum}.json"
+    chosen: Path = options.out / f"tuned-{task_of(options)}{momentum}.json"
     return chosen
 
 
 def tune(options: argparse.Namespace) -> list[Row]:
     """Try every setting of every family, print what came of it, and keep what was chosen."""
     counts = 16, options.rounds, options.settle, options.momentum
-    base = setting(options.task, *counts, validation=0.1, test_samples=options.test_samples or "all")
+    tested: Any = {"validation": 0.1, "test_samples": options.test_samples or "all", "graph": options.graph}
+    base = setting(options.task, *counts, **tested)
     families = options.methods or list(GRIDS)
     grid = {family: [Method.of(family, settings) for settings in GRIDS[family]] for family in families}
     methods = [BASELINE, *(method for settings in grid.values() for method in settings)]
@@ -293,7 +316,7 @@ def chosen_methods(options: argparse.Namespace) -> tuple[list[Method], list[str]
 def table(options: argparse.Namespace) -> list[Row]:
     counts = options.nodes, options.rounds, options.settle, options.momentum
     tested = {"test_nodes": options.test_nodes or "all", "test_samples": options.test_samples or "all"}
-    base = setting(options.task, *counts, **tested)
+    base = setting(options.task, *counts, **tested, graph=options.graph)
     methods, tuned = chosen_methods(options)
     found = compare(methods, base, options)
     full = stable(found[BASELINE.name])
@@ -309,6 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="where the runs are kept")
     parser.add_argument("--task", choices=TASKS, default="cifar10")
+    parser.add_argument("--graph", choices=GRAPHS, default="regular", help="of all methods but those that make pairs")
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--seeds", type=int, nargs="+", help="2000 2001 2002, or 100 101 102 with --tune")
     parser.add_argument("--rounds", type=int, help="with training; by default the task's")
@@ -322,6 +346,7 @@ def main() -> None:
     parser.add_argument("--split", action="store_true", help="take Lace's gain apart")
     parser.add_argument("--workers", type=int, help="processes of a run; by default one per core")
     parser.add_argument("--json", action="store_true", help="one row per line")
+    parser.add_argument("--plot", type=Path, help="where to draw accuracy by bytes")
     parser.add_argument("--markdown", action="store_true", help="the table of what is in RUNS; runs nothing")
     options = parser.parse_args()
     options.seeds = options.seeds or ([100, 101, 102] if options.tune else [2000, 2001, 2002])
@@ -331,6 +356,8 @@ def main() -> None:
         sys.exit(f"{stop}; the same command continues")
     except (ExperimentError, ValueError) as error:
         sys.exit(str(error))
+    if options.plot:
+        options.plot.write_text(cifar10.plot([drawn(row) for row in rows if "diverged" not in row]))
     for line in map(json.dumps, rows) if options.json else lines_of(rows, options.markdown):
         print(line)
 

@@ -16,14 +16,28 @@ import numpy as np
 from torch import Tensor
 
 from gossamer import Evaluation, Experiment
-from gossamer.algorithms import Choco, Dpsgd, Jwins, Lace, RandomSampling, RelativeToInit, Silk
+from gossamer.algorithms import (
+    Choco,
+    DeepSqueeze,
+    Dpsgd,
+    DriftCorrection,
+    Jwins,
+    JwinsPush,
+    Lace,
+    QuantSgp,
+    RandomSampling,
+    RelativeToInit,
+    Sgp,
+    Silk,
+    SparsePush,
+)
 from gossamer.algorithms.lace import PairGossip
 from gossamer.compressors import Compressor, DeadZone, TopK
 from gossamer.core import Part, PartSpec, Round
 from gossamer.data import AgNews, Cifar10, MovieLens, Qmnist, Shakespeare
 from gossamer.data.partition import ByClient, LabelShards
 from gossamer.experiments.recipes import RECIPES
-from gossamer.graphs.topologies import Matchings, RandomRegular
+from gossamer.graphs.topologies import DirectedRandom, Matchings, RandomRegular, Redrawn, Topology
 from gossamer.models import FemnistCnn, StackedLstm, Transformer
 from gossamer.training.optimizer import Optimizer
 from gossamer.transforms import Wavelet
@@ -51,6 +65,13 @@ TASKS: dict[str, Callable[[], Experiment]] = {
 }
 TESTED = {"shakespeare": 2000}  # test samples, where all would take longer than training does
 
+GRAPHS: dict[str, Topology] = {  # every node sends to four others
+    "regular": RandomRegular(4),
+    "redrawn": Redrawn(RandomRegular(4)),
+    "directed": DirectedRandom(4),
+    "directed-redrawn": Redrawn(DirectedRandom(4)),
+}
+
 
 def setting(
     task: str,
@@ -61,14 +82,16 @@ def setting(
     validation: float = 0.0,
     test_nodes: int | str = "all",
     test_samples: int | str = "all",
+    graph: str = "regular",
 ) -> Experiment:
-    """Full sharing on a static random 4-regular graph, tested before its models settle and at the end."""
+    """Full sharing on a random graph, tested before its models settle and at the end."""
     base = TASKS[task]()
     total = (rounds or base.rounds) + settle
     samples = TESTED.get(task, "all") if test_samples == "all" else test_samples
     evaluation = Evaluation(total, samples, test_nodes, validation=validation)
     optimizer = replace(base.optimizer, momentum=momentum, quasi_global=momentum > 0)
-    common = replace(base, nodes=nodes, rounds=total, settle=settle, topology=RandomRegular(4), algorithm=Dpsgd())
+    algorithm = Sgp() if GRAPHS[graph].directed else Dpsgd()
+    common = replace(base, nodes=nodes, rounds=total, settle=settle, topology=GRAPHS[graph], algorithm=algorithm)
     return replace(common, optimizer=optimizer, evaluation=evaluation, fast=True)
 
 
@@ -100,6 +123,10 @@ def silk(setting: Experiment, kept: float = 0.2, rate: float = 1.0) -> Experimen
     return replace(setting, algorithm=Silk(kept, rate))
 
 
+def silk_dual(setting: Experiment, kept: float = 0.2, rate: float = 1.0, strength: float = 0.05) -> Experiment:
+    return replace(setting, algorithm=DriftCorrection(Silk(kept, rate), strength))
+
+
 def lace(setting: Experiment, kept: float = 0.02, exchanges: int = 2, wavelet: bool = True) -> Experiment:
     return replace(setting, algorithm=Lace(kept, wavelet=wavelet), topology=Matchings(), exchanges=exchanges)
 
@@ -107,6 +134,23 @@ def lace(setting: Experiment, kept: float = 0.02, exchanges: int = 2, wavelet: b
 def replicas(setting: Experiment, kept: float = 0.02, rate: float = 0.5) -> Experiment:
     """Lace's quantizer and wavelet without its memory: CHOCO's replicas, on the static graph."""
     return replace(setting, algorithm=RelativeToInit(Choco(DeadZone(kept), rate, Wavelet())))
+
+
+def jwins_push(setting: Experiment, budget: float = 0.37) -> Experiment:
+    return replace(setting, algorithm=JwinsPush(None if budget == 0.37 else budget))
+
+
+def push_replicas(setting: Experiment, kept: float = 0.2, rate: float = 0.7) -> Experiment:
+    """`replicas` on a directed graph."""
+    return replace(setting, algorithm=RelativeToInit(QuantSgp(DeadZone(kept), rate, Wavelet())))
+
+
+def sparse_push(setting: Experiment, kept: float = 0.2, rate: float = 0.5) -> Experiment:
+    return replace(setting, algorithm=RelativeToInit(SparsePush(DeadZone(kept), rate, Wavelet())))
+
+
+def deep_squeeze(setting: Experiment, kept: float = 0.2, rate: float = 0.5) -> Experiment:
+    return replace(setting, algorithm=RelativeToInit(DeepSqueeze(DeadZone(kept), rate, Wavelet())))
 
 
 def lace_counted(setting: Experiment, kept: float = 0.02, exchanges: int = 2) -> Experiment:
@@ -165,20 +209,30 @@ FAMILIES: dict[str, Callable[..., Experiment]] = {
     "jwins": jwins,
     "choco": choco,
     "silk": silk,
+    "silk-dual": silk_dual,
     "lace": lace,
     "replicas": replicas,
     "lace-counted": lace_counted,
+    "jwins-push": jwins_push,
+    "push-replicas": push_replicas,
+    "sparse-push": sparse_push,
+    "deep-squeeze": deep_squeeze,
 }
 LABELS = {
-    "full": "full sharing, static 4-regular graph",
+    "full": "full sharing",
     "full-on-matchings": "full sharing, Lace's matchings, {exchanges} exchanges",
     "random-sampling": "random sampling, {budget:.3g}",
     "jwins": "JWINS, {budget:.3g}",
     "choco": "CHOCO, top {kept:.3g}, rate {rate:g}",
     "silk": "Silk, kept {kept:.3g}, rate {rate:g}",
+    "silk-dual": "Silk, kept {kept:.3g}, rate {rate:g}, drift correction {strength:g}",
     "lace": "Lace, kept {kept:.3g}, {exchanges} exchanges",
     "replicas": "dead zone with CHOCO's replicas, static graph, kept {kept:.3g}, rate {rate:g}",
     "lace-counted": "Lace, kept {kept:.3g}, {exchanges} exchanges, counted",
+    "jwins-push": "JWINS with push-sum, {budget:.3g}",
+    "push-replicas": "dead zone with Quant-SGP's replicas, kept {kept:.3g}, rate {rate:g}",
+    "sparse-push": "Sparse-Push with dead zone and wavelet, kept {kept:.3g}, rate {rate:g}",
+    "deep-squeeze": "DeepSqueeze with dead zone and wavelet, kept {kept:.3g}, rate {rate:g}",
 }
 
 ROWS = (
@@ -204,6 +258,11 @@ GRIDS: dict[str, Sequence[Mapping[str, Any]]] = {  # as many settings for each
     ],
     "silk": [{"kept": kept, "rate": rate} for kept in (0.2, 0.1) for rate in (1.0, 0.6)],
     "lace": [{"kept": 0.04, "exchanges": 1}, *({"kept": kept, "exchanges": 2} for kept in (0.04, 0.03, 0.02))],
+    **{
+        family: [{"kept": kept, "rate": rate} for kept in (0.2, 0.1) for rate in (0.7, 0.5)]
+        for family in ("push-replicas", "sparse-push", "deep-squeeze")
+    },
+    "jwins-push": [{"budget": budget} for budget in (0.37, 0.2, 0.1, 0.05)],
     "replicas": [{"kept": 0.02, "rate": rate} for rate in (1.0, 0.7, 0.5, 0.25)],
 }
 TUNED_ONLY = ("choco", "silk", "replicas")  # in the table with the settings that were chosen, and no others

@@ -70,8 +70,9 @@ def plot(rows: Sequence[Row]) -> str:
     for accuracy in np.arange(low, high + 0.01, 0.05):
         body.append(f'<path d="M60 {down(accuracy):.1f}H580" stroke="#ddd"/>')
         body.append(f'<text x="54" y="{down(accuracy) + 4:.1f}" text-anchor="end">{accuracy:.0%}</text>')
-    for share in (0.03, 0.1, 0.3, 1.0):
-        body.append(f'<text x="{across(share):.1f}" y="256" text-anchor="middle">{share:.0%}</text>')
+    for share in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0):
+        if share > 0.8 * min(shares):
+            body.append(f'<text x="{across(share):.1f}" y="256" text-anchor="middle">{100 * share:g}%</text>')
     for row, share in zip(rows, shares, strict=True):
         left, top, mean_top = across(share), down(row["accuracy"]), down(row["accuracy_of_mean_model"])
         spread = down(0) - down(row["deviation"] or 0)

@@ -34,7 +34,8 @@ from gossamer.models import GnLeNet
 from gossamer.models.architecture import Architecture
 from gossamer.models.lenet import convolution
 from gossamer.models.norms import Norm, activation, normalization
-from gossamer.training.optimizer import Cosine, Optimizer
+from gossamer.training.optimizer import Optimizer
+from gossamer.training.schedules import Cosine
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """How time and memory grow with the number of nodes and the size of the model.
 
     python benchmarks/scale.py [--quick] [--json] [--out docs/results]
+    python benchmarks/scale.py --only large | ranks [--json]
 
 Linear: the communication part of a JWINS round (see communication.py; training is replaced by steps that cost nothing,
 the cut-off is the mean of the paper's law) for more nodes of 90,000 parameters, and for larger models, in the simulator
@@ -11,6 +12,10 @@ JWINS, two workers; from the directory that GOSSAMER_DATA names, or made-up file
 is the time from the process's start to the first round's, with warm caches, and for how much of it the processor was
 busy. Digits: seconds of a round of 4,096 MLPs. Scratch: memory that must be resident, for 32 models of a million
 parameters and what JWINS keeps of them (4.25 copies), with all of it in memory and with all of it in files.
+
+Large: seconds of a round of 16,384 MLPs of the digits; and of GN-LeNet with JWINS on 96 and on 1,024 nodes, per node,
+with the memory of all processes. Ranks: the same 96 nodes with two workers, and with two ranks of one worker, in turn;
+and the bytes that travelled between ranks.
 
 One JSON object per line. --out writes the table and a plot there. On a shared machine trust the ratios.
 """
@@ -35,6 +40,9 @@ from torch import Tensor
 
 from gossamer import Digits, Evaluation, Experiment, Supervised
 from gossamer.algorithms import Jwins
+from gossamer.cluster.environment import Environment
+from gossamer.cluster.group import RankGroup
+from gossamer.cluster.launch import launch
 from gossamer.core import Samples, Task
 from gossamer.data.cifar import CIFAR10
 from gossamer.experiments.recipes import RECIPES
@@ -144,6 +152,9 @@ def child(task: str, *settings: int | str) -> None:
     elif task == "digits":
         nodes, rounds = map(int, settings)
         experiment = digits(nodes, rounds)
+    elif task == "ranks":
+        in_ranks(*map(int, settings))
+        return
     else:
         experiment, rounds, workers = walk(int(settings[0]), int(settings[1])), 2, 1
         scratch = Path(str(settings[2])) if len(settings) > 2 else None
@@ -152,6 +163,25 @@ def child(task: str, *settings: int | str) -> None:
             start = perf_counter()
             simulation.step()
             print(json.dumps({"seconds": perf_counter() - start, "processor": process_time()}), flush=True)
+
+
+def in_ranks(nodes: int, rounds: int, number: int) -> None:
+    """Run rounds in so many ranks of one worker; the first prints."""
+    experiment = replace(RECIPES["jwins-cifar10"](), nodes=nodes, rounds=rounds + 1)
+    experiment = replace(experiment, evaluation=replace(experiment.evaluation, every=rounds + 2))
+    torch.set_num_threads(1)
+    task = experiment.load_task()
+
+    def work(environment: Environment) -> int:
+        with RankGroup(environment) as group, Simulation(experiment, 1, task=task, ranks=group) as simulation:
+            for _ in range(rounds):
+                metrics = simulation.step()
+                if group.rank == 0:
+                    line = {"seconds": metrics["seconds"], "between": metrics["bytes_between_ranks"]}
+                    print(json.dumps(line), flush=True)
+        return 0
+
+    assert not launch(number, work)
 
 
 def digits(nodes: int, rounds: int) -> Experiment:
@@ -182,9 +212,34 @@ def memory(nodes: int, goal: float, quick: bool) -> Iterator[Row]:
         yield {"measure": "start", "nodes": nodes, "seconds": round(start, 2), "processor": processor, "goal": 5}
 
 
-def small_models(nodes: int, rounds: int) -> Iterator[Row]:
+def small_models(nodes: int, rounds: int, goal: float = 2) -> Iterator[Row]:
     seconds = [line["seconds"] for _, line in watched("digits", nodes, rounds)[1][1:]]
-    yield {"measure": "digits", "nodes": nodes, "seconds": round(median(seconds), 3), "goal": 2}
+    yield {"measure": "digits", "nodes": nodes, "seconds": round(median(seconds), 3), "goal": goal}
+
+
+def large() -> Iterator[Row]:
+    """Thousands of nodes; the first round is left out."""
+    yield from small_models(16_384, 4, 1.5)
+    first: float | None = None
+    for nodes in (96, 1024):
+        processes, done = watched("cifar", nodes, 4, 100)
+        seconds = median([line["seconds"] for _, line in done[1:-1]]) / nodes  # the last one tests
+        first = first or seconds
+        row = {"measure": "large", "nodes": nodes, "seconds_per_node": round(seconds, 4), "goal": 1.15}
+        yield row | {"ratio": round(seconds / first, 3), "gigabytes": round(processes.most["Pss"] / 1e9, 3)}
+
+
+def ranks(turns: int = 3, rounds: int = 4) -> Iterator[Row]:
+    """Two ranks of one worker against two workers, which take turns."""
+    taken: dict[str, list[float]] = {"workers": [], "ranks": []}
+    for _ in range(turns):
+        _, of_workers = watched("cifar", 96, rounds + 1, 100)
+        taken["workers"] += [line["seconds"] for _, line in of_workers[1:-1]]  # the last one tests
+        _, of_ranks = watched("ranks", 96, rounds, 2)
+        taken["ranks"] += [line["seconds"] for _, line in of_ranks[1:]]
+    workers, in_two = (median(taken[name]) for name in ("workers", "ranks"))
+    row = {"measure": "ranks", "nodes": 96, "workers_seconds": round(workers, 3), "ranks_seconds": round(in_two, 3)}
+    yield row | {"speed": round(workers / in_two, 3), "goal": 0.9, "bytes_between_ranks": of_ranks[-1][1]["between"]}
 
 
 def in_files(nodes: int, width: int) -> Iterator[Row]:
@@ -260,6 +315,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer and smaller sizes, in less than a minute")
     parser.add_argument("--json", action="store_true", help="one JSON object per line in place of a table")
     parser.add_argument("--out", type=Path, help="a directory for scale-table.md and scale.svg")
+    parser.add_argument("--only", choices=["large", "ranks"], help="thousands of nodes, or ranks against workers")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -268,7 +324,8 @@ def main() -> None:
     torch.set_num_threads(1)
     tune_malloc()  # as workers do
     rows = []
-    for row in run(options.quick):
+    measures = {"large": large, "ranks": ranks, None: lambda: run(options.quick)}
+    for row in measures[options.only]():
         rows.append(row)
         print(json.dumps(row) if options.json else ", ".join(f"{k} {v}" for k, v in row.items()), flush=True)
     if options.out:

@@ -12,8 +12,10 @@ from gossamer.algorithms import (
     D2,
     AdPsgd,
     AllReduce,
+    Cga,
     Choco,
     ClippedGossip,
+    CompCga,
     CoordinateMedian,
     DcdPsgd,
     DeepSqueeze,
@@ -46,7 +48,8 @@ from gossamer.graphs.delivery import Delivery
 from gossamer.graphs.topologies import DirectedRandom, FullyConnected, Matchings, RandomMatching, RandomRegular, Redrawn
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
-from gossamer.training.optimizer import Optimizer
+from gossamer.training.optimizer import Adam, AdamW, Optimizer
+from gossamer.training.schedules import Plateau
 from gossamer.training.trainer import Trainer
 from gossamer.transforms import Fourier, Wavelet
 from gossamer.wire import Endpoint
@@ -93,6 +96,10 @@ CASES = {
     "deep-squeeze-random": Case(DeepSqueeze(RandomK(0.5), "table"), "mean", steady=False),
     "d2": Case(D2(lazy=True), "mean", ONE_STEP),
     "gradient-tracking": Case(GradientTracking(), "mean", {"local_steps": 1}),
+    "cga": Case(Cga(), "little", ONE_STEP, steady=False),
+    "cga-projection": Case(Cga(momentum=0.5, margin=0), "little", ONE_STEP, steady=False),
+    "comp-cga": Case(CompCga(), "little", ONE_STEP, steady=False),
+    "comp-cga-top-k": Case(CompCga(SOME), "little", ONE_STEP, steady=False),
     "dcd-psgd": Case(DcdPsgd(Quantize(8, bucket=0)), "replicas", {"local_steps": 1}),
     "ecd-psgd": Case(EcdPsgd(Quantize(8, bucket=0)), "replicas", ONE_STEP, steady=False),
     "sgp": Case(Sgp(), "mass", DIRECTED),
@@ -113,6 +120,10 @@ CASES = {
         "mass",
         {**DIRECTED, "optimizer": Optimizer(0.2, 0.9, nesterov=True, quasi_global=True, weight_decay=0.01)},
         steady=False,
+    ),
+    "adam": Case(Dpsgd(), "mean", {"optimizer": Adam(0.02)}),
+    "adamw-of-jwins": Case(
+        Jwins(), "hull", {"optimizer": AdamW(0.02, clip=1.0, accumulate=2, schedule=Plateau(0.5, patience=1))}
     ),
     "drift-correction": Case(DriftCorrection(Dpsgd(), 0.5), "mean"),
     "drift-correction-of-choco": Case(DriftCorrection(Choco(SOME, 0.4), 0.1), "mean"),

@@ -4,6 +4,7 @@ Only random draws are shared: which entries and fractions are drawn comes from t
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -179,6 +180,51 @@ def deep_squeeze(p: Problem) -> Matrix:
     return x
 
 
+def least_combination(own: Matrix, others: Matrix, margin: float) -> Matrix:
+    """own + v others with the least norm over v >= margin: every set of entries that are at the margin is tried."""
+    k, found = len(others), []
+    for at_margin in product([True, False], repeat=k):
+        free = ~np.array(at_margin)
+        v = np.full(k, margin)
+        if free.any():
+            v[free] = np.linalg.lstsq(others[free].T, -(own + v[~free] @ others[~free]), rcond=None)[0]
+        if (v >= margin - 1e-12).all():
+            found.append(own + v @ others)
+    return min(found, key=np.linalg.norm)
+
+
+def cga(
+    p: Problem, momentum: float = 0.9, margin: float = 0.5, compress: Callable[[Matrix], Matrix] | None = None
+) -> Matrix:
+    x, n, velocity = p.x, len(p.x), np.zeros_like(p.x)
+    error = np.zeros((n, *x.shape))
+    for w in p.weights:
+        g = np.stack([p.gradient(np.tile(one, (n, 1))) for one in x])  # (i, j, D): of i's model on j's data
+        if compress:
+            corrected = g + error
+            sent = np.stack([compress(each) for each in corrected])
+            error, own = corrected - sent, g[range(n), range(n)]
+            g = sent
+            g[range(n), range(n)] = own
+        near = [[j for j in range(n) if j != i and w[i, j]] for i in range(n)]
+        step = [least_combination(w[i, i] * g[i, i], w[i, near[i], None] * g[i, near[i]], margin) for i in range(n)]
+        velocity = momentum * velocity - p.lr * np.stack(step)
+        x = w @ x + velocity
+    return x
+
+
+def cga_projection(p: Problem) -> Matrix:
+    return cga(p, 0.5, 0)
+
+
+def comp_cga(p: Problem) -> Matrix:
+    return cga(p, compress=lambda v: np.where(v < 0, -1, 1) * abs(v).mean(1, keepdims=True))
+
+
+def comp_cga_top_k(p: Problem) -> Matrix:
+    return cga(p, compress=lambda v: top(v, 0.3))
+
+
 def d2(p: Problem) -> Matrix:
     w = p.weights[0]
     before, g_before = p.x, p.gradient(p.x)
@@ -263,6 +309,17 @@ def quasi_global_momentum(p: Problem) -> Matrix:
             x = x - p.lr * (0.9 * m + p.gradient(x))
         x = w @ x
         m = 0.9 * m + 0.1 * (start - x) / (p.lr * p.local_steps)
+    return x
+
+
+def adam(p: Problem) -> Matrix:
+    x, m, v, t = p.x, np.zeros_like(p.x), np.zeros_like(p.x), 0
+    for w in p.weights:
+        for _ in range(p.local_steps):
+            g, t = p.gradient(x), t + 1
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            x = x - p.lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        x = w @ x
     return x
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from foreign_user import USER, ForeignUser
+from gossamer.cli.main import cli
 from gossamer.data.toy import Quadratic
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment
@@ -123,3 +124,29 @@ def test_the_unit_is_valid_and_its_exposure_is_under_3(tmp_path: Path) -> None:
     for words in (["verify"], ["security", "--offline=true", "--threshold=30"]):
         done = subprocess.run(["systemd-analyze", *words, str(unit)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+def gossamer_lines(text: str) -> list[list[str]]:
+    """The commands of a script, without what the shell fills in."""
+    joined = re.sub(r"\s*\\\n\s*", " ", text)
+    lines = re.findall(r"^(?!#).*?(?:python -m gossamer|exec gossamer) (.*)$", joined, re.MULTILINE)
+    return [[re.sub(r"\$\w+", "1", word) for word in shlex.split(line)] for line in lines]
+
+
+@pytest.mark.parametrize("name", ["slurm/run.sbatch", "slurm/sweep.sbatch", "kubernetes/indexed-job.yaml"])
+def test_the_scripts_for_clusters_give_options_that_the_program_takes(name: str) -> None:
+    text = (DEPLOY / name).read_text()
+    found = gossamer_lines(text)
+    assert found
+    for command, *rest in found:
+        cli.commands[command].make_context(command, rest)
+    if name.startswith("slurm"):
+        subprocess.run(["bash", "-n", DEPLOY / name], check=True)
+
+
+def test_the_train_job_starts_ranks_with_a_directory_of_their_own() -> None:
+    text = (DEPLOY / "kubernetes" / "train-job.yaml").read_text()
+    (words,) = re.findall(r"args: \[(.*)\]", text)
+    minus_m, module, command, *rest = [word.strip(' "') for word in words.split(",")]
+    assert (minus_m, module) == ("-m", "gossamer")
+    assert cli.commands[command].make_context(command, rest).params["out"] == Path("/shared/runs/big")

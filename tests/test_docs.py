@@ -17,7 +17,7 @@ from markdown.extensions.toc import slugify, unique
 import gossamer
 from gossamer.cli.main import cli
 from gossamer.cli.options import document
-from gossamer.experiments import grid, sweep_file, toml
+from gossamer.experiments import grid, sweep_file, tables, toml
 from gossamer.experiments.experiment import Experiment
 from gossamer.peers.identity import group
 
@@ -110,7 +110,7 @@ def test_options_that_the_pages_for_users_name_exist() -> None:
     }
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for code in inline(page):
-            if code.startswith(("pip ", "tensorboard ")):
+            if code.startswith(("pip ", "tensorboard ", "torchrun ")):
                 continue
             for option in re.findall(r"(?:^| )(--[a-z-]+)", code):
                 assert option in known, f"{page.name}: {code}"
@@ -122,6 +122,9 @@ def test_the_toml_in_the_documents_is_read(tmp_path: Path) -> None:
             if "[peers." in block:
                 (tmp_path / "peers.toml").write_text(block)
                 assert group.load(tmp_path / "peers.toml", nodes=2)
+            elif "project" in (found := tomllib.loads(block)):  # a package's, with entry points for ours
+                for name in found["project"]["entry-points"]:
+                    assert f'with_plugins("{name.removeprefix("gossamer.")}"' in Path(tables.__file__).read_text()
             elif sweep_file.is_sweep_file(tomllib.loads(block)):
                 (tmp_path / "sweep.toml").write_text(block)
                 assert (
@@ -142,6 +145,9 @@ def test_the_python_in_the_documents_runs(page: Path, tmp_path: Path, monkeypatc
 def test_the_python_example_of_the_readme_is_short() -> None:
     (example,) = blocks(ROOT / "README.md", "python")
     assert len(example.splitlines()) < 20
+    hugging_face = blocks(ROOT / "docs" / "pytorch.md", "python")[0]
+    assert "BertForSequenceClassification" in hugging_face
+    assert len(hugging_face.splitlines()) <= len(example.splitlines()) + 3
 
 
 @pytest.mark.parametrize("program", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

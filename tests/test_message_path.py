@@ -16,10 +16,11 @@ from gossamer.training.block import Block
 ROOT = Path(gossamer.__file__).parent
 # What is asked on the way and does nothing to the message: settings, graphs, random streams, shared memory, bit fields.
 ASKED = {
-    "core/algorithm.py", "core/rng.py", "core/state.py", "data/toy.py", "experiments/experiment.py", "graphs/base.py",
-    "graphs/families.py", "graphs/faults.py", "graphs/mixing_matrix.py", "graphs/topologies.py",
-    "simulator/clock.py", "simulator/shared_state.py", "training/optimizer.py", "training/privacy.py", "wire/bits.py",
-    "wire/resync.py",
+    "core/algorithm.py", "core/rng.py", "core/state.py", "core/task.py", "data/toy.py",
+    "experiments/experiment.py", "graphs/base.py", "graphs/families.py",
+    "graphs/faults.py", "graphs/mixing_matrix.py", "graphs/topologies.py",
+    "simulator/clock.py", "simulator/crossing.py", "simulator/ranks.py", "simulator/shared_state.py",
+    "training/optimizer.py", "training/privacy.py", "training/schedules.py", "wire/bits.py", "wire/resync.py",
 }  # fmt: skip
 COMPILED = {"wire/huffman.py", "wire/indices.py"}  # called from compiled code, which a profiler does not see
 

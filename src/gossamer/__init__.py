@@ -16,10 +16,10 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     # fmt: off
     # isort: off
     from gossamer.algorithms import (
-        AdPsgd, Alias, AllReduce, Centralized, Choco, ClippedGossip, CoordinateMedian, D2, DcdPsgd, DeepSqueeze, Dpsgd,
-        DriftCorrection, EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, Lace, LocalOnly, Momentum, PushSum,
-        QuantSgp, QuantizedJwins, QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp, Silk, SkewScout,
-        SparsePush, Wrapper,
+        AdPsgd, Alias, AllReduce, Centralized, Cga, Choco, ClippedGossip, CompCga, CoordinateMedian, D2, DcdPsgd,
+        DeepSqueeze, Dpsgd, DriftCorrection, EcdPsgd, Epidemic, GradientTracking, Jwins, JwinsPush, Lace, LocalOnly,
+        Momentum, PushSum, QuantSgp, QuantizedJwins, QuasiGlobalMomentum, RandomSampling, RelativeToInit, Scsp, Sgp,
+        Silk, SkewScout, SparsePush, Wrapper,
     )
     from gossamer.compressors import (
         BFloat16, Chain, Compressor, DeadZone, LayerwiseTopK, NoCompression, Qsgd, Quantize, RandomK, Scaled, Sign,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
         ResNet18, ResNet20, ResNet54, ResNet110, StackedLstm, Transformer, Vgg11,
     )
     from gossamer.models.low_precision import to_int8
-    from gossamer.training.optimizer import Constant, Cosine, Optimizer, Schedule, Steps
+    from gossamer.training.optimizer import SGD, Adam, AdamW, LocalOptimizer, Optimizer
+    from gossamer.training.schedules import Constant, Cosine, Linear, Plateau, Schedule, Steps
     from gossamer.training.privacy import Privacy
     from gossamer.core import (
         Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round, Streams, Task, partial_average, sparse_part, where,
@@ -50,8 +51,10 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.experiments.auto import Auto
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
     from gossamer.experiments.grid import grid
+    from gossamer.runs.callbacks import BestCheckpoint, EarlyStopping
     from gossamer.runs.comparison import Comparison, Difference, Estimate, SettingSummary, ToTarget
     from gossamer.runs.run import Result, Run, open_run, write_report
+    from gossamer.simulator.audit import Audit, audit
     from gossamer.simulator.compare import compare
     from gossamer.simulator.plan import Plan, plan
     from gossamer.runs.loggers import MLflowLogger, TensorBoardLogger, WandbLogger
@@ -85,9 +88,10 @@ _MODULES = {  # by what they are called here
 }
 _NAMES = {  # by the module that has them
     "algorithms": (
-        "AdPsgd Alias AllReduce Centralized Choco ClippedGossip CoordinateMedian D2 DcdPsgd DeepSqueeze Dpsgd "
-        "DriftCorrection EcdPsgd Epidemic GradientTracking Jwins JwinsPush Lace LocalOnly Momentum PushSum QuantSgp "
-        "QuantizedJwins QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout SparsePush Wrapper"
+        "AdPsgd Alias AllReduce Centralized Cga Choco ClippedGossip CompCga CoordinateMedian D2 DcdPsgd DeepSqueeze "
+        "Dpsgd DriftCorrection EcdPsgd Epidemic GradientTracking Jwins JwinsPush Lace LocalOnly Momentum PushSum "
+        "QuantSgp QuantizedJwins QuasiGlobalMomentum RandomSampling RelativeToInit Scsp Sgp Silk SkewScout "
+        "SparsePush Wrapper"
     ),
     "compressors": (
         "BFloat16 Chain Compressor DeadZone LayerwiseTopK NoCompression Qsgd Quantize RandomK Scaled Sign Threshold "
@@ -110,12 +114,14 @@ _NAMES = {  # by the module that has them
         "ResNet20 ResNet54 ResNet110 StackedLstm Transformer Vgg11"
     ),
     "models.low_precision": "to_int8",
-    "training.optimizer": "Constant Cosine Optimizer Schedule Steps",
+    "training.optimizer": "SGD Adam AdamW LocalOptimizer Optimizer",
+    "training.schedules": "Constant Cosine Linear Plateau Schedule Steps",
     "training.privacy": "Privacy",
     "core": "Algorithm Inbox Message Part PartSpec Quantized Round Streams Task partial_average sparse_part where",
     "experiments.auto": "Auto",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
     "experiments.grid": "grid",
+    "runs.callbacks": "BestCheckpoint EarlyStopping",
     "runs.comparison": "Comparison Difference Estimate SettingSummary ToTarget",
     "runs.run": "Result Run open_run write_report",
     "simulator.compare": "compare",
@@ -123,6 +129,7 @@ _NAMES = {  # by the module that has them
     "runs.loggers": "MLflowLogger TensorBoardLogger WandbLogger",
     "simulator.pack": "pack",
     "simulator.simulate": "StopRequest resume settle simulate",
+    "simulator.audit": "Audit audit",
     "simulator.sweep": "sweep",
     "peers.config": "PeerConfig Timeouts",
     "peers.peer": "run_peer",
@@ -130,26 +137,27 @@ _NAMES = {  # by the module that has them
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type checkers compute nothing
-    "AdPsgd", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "Auto", "BFloat16", "BaseGraph", "ByClient",
-    "CelebA", "CelebaCnn", "Centralized", "Chain", "Choco", "Cifar10", "Cifar100", "ClippedGossip", "Clock",
-    "Comparison", "Compressor", "Constant", "CoordinateMedian", "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone",
-    "DeepSqueeze", "Difference", "Digits", "DirectedRandom", "DirectedRing", "Dirichlet", "DistilBert", "Distribution",
-    "Dpsgd", "DriftCorrection", "EcdPsgd", "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Estimate", "Evaluation",
-    "Experiment", "ExperimentError", "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier",
-    "FullyConnected", "GnLeNet", "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette",
-    "Inbox", "Jwins", "JwinsPush", "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "LocalOnly", "LogNormal",
+    "AdPsgd", "Adam", "AdamW", "AgNews", "Algorithm", "Alias", "AllReduce", "Architecture", "Audit", "Auto", "BFloat16",
+    "BaseGraph", "BestCheckpoint", "ByClient", "CelebA", "CelebaCnn", "Centralized", "Cga", "Chain", "Choco", "Cifar10",
+    "Cifar100", "ClippedGossip", "Clock", "CompCga", "Comparison", "Compressor", "Constant", "CoordinateMedian",
+    "Cosine", "Cycle", "D2", "DcdPsgd", "DeadZone", "DeepSqueeze", "Difference", "Digits", "DirectedRandom",
+    "DirectedRing", "Dirichlet", "DistilBert", "Distribution", "Dpsgd", "DriftCorrection", "EarlyStopping", "EcdPsgd",
+    "EdgeList", "Emnist", "Epidemic", "ErdosRenyi", "Estimate", "Evaluation", "Experiment", "ExperimentError",
+    "FashionMnist", "Faults", "Femnist", "FemnistCnn", "FourNodeRing", "Fourier", "FullyConnected", "GnLeNet",
+    "GradientTracking", "HuggingFace", "Identity", "Iid", "ImageFolder", "Imagenette", "Inbox", "Jwins", "JwinsPush",
+    "LabelCuts", "LabelShards", "Lace", "LayerwiseTopK", "Linear", "LocalOnly", "LocalOptimizer", "LogNormal",
     "LogisticRegression", "MLflowLogger", "Matchings", "MatrixFactorization", "Message", "Mlp", "Mnist", "Momentum",
     "MovieLens", "NoCompression", "OnePeerExponential", "Optimizer", "Part", "PartSpec", "Partition", "PeerConfig",
-    "Plan", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized", "QuantizedJwins",
-    "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn", "RelativeToInit",
-    "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "Scaled", "Schedule", "Scsp",
-    "SentenceLength", "SettingSummary", "Sgp", "Shakespeare", "Sign", "Silk", "Skew", "SkewScout", "SmallWorld",
-    "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised", "Synthetic", "Table", "Task",
-    "TensorBoardLogger", "Threshold", "Timeouts", "ToTarget", "TopK", "Topology", "Torus", "Transform", "Transformer",
-    "Uniform", "Vgg11", "WandbLogger", "Wavelet", "Wire", "Wrapper", "__version__", "algorithms", "compare",
-    "compressors", "core", "grid", "models", "open_run", "pack", "partial_average", "partitions", "plan", "recipes",
-    "resume", "run_peer", "settle", "simulate", "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms",
-    "where", "write_report",
+    "Plan", "Plateau", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
+    "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn",
+    "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "SGD",
+    "Scaled", "Schedule", "Scsp", "SentenceLength", "SettingSummary", "Sgp", "Shakespeare", "Sign", "Silk", "Skew",
+    "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised",
+    "Synthetic", "Table", "Task", "TensorBoardLogger", "Threshold", "Timeouts", "ToTarget", "TopK", "Topology", "Torus",
+    "Transform", "Transformer", "Uniform", "Vgg11", "WandbLogger", "Wavelet", "Wire", "Wrapper", "__version__",
+    "algorithms", "audit", "compare", "compressors", "core", "grid", "models", "open_run", "pack", "partial_average",
+    "partitions", "plan", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "sweep", "tasks",
+    "to_int8", "topologies", "transforms", "where", "write_report",
 ]  # fmt: skip
 
 

@@ -235,7 +235,7 @@ def test_what_stops_a_run_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.chdir(tmp_path)

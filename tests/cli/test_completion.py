@@ -41,7 +41,7 @@ def test_keys_are_those_of_the_experiment_on_the_line(tmp_path: Path) -> None:
     assert "algorithm.budget=" in completed("run", "jwins-digits", "--set", "algorithm.")
     assert completed("run", "dpsgd-digits", "--set", "algorithm.") == ["algorithm.name="]
     assert completed("run", "dpsgd-digits", "--set", "rou") == ["rounds="]
-    assert completed("run", "dpsgd-digits", "--set", "optimizer.sched") == ["optimizer.schedule.name="]
+    assert completed("run", "dpsgd-digits", "--set", "optimizer.schedule.") == ["optimizer.schedule.name="]
     mine = tmp_path / "mine.toml"
     mine.write_text('algorithm = "jwins"')
     assert "algorithm.budget=" in completed("run", str(mine), "--set", "algorithm.b")

@@ -15,6 +15,7 @@ print(kernels.cache_directory(rng.fill_words))
 """
 
 
+@pytest.mark.slow
 def test_a_user_without_a_home_keeps_kernels_of_a_read_only_package_in_a_private_directory(
     foreign_user: ForeignUser,
 ) -> None:

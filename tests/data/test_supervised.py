@@ -155,7 +155,7 @@ class Replacing(nn.Linear):
             "train targets go up to 3 and the model has 3",
         ),
         ({"test": (torch.randn(0, 6), torch.zeros(0).long())}, "test has no samples"),
-        ({"train": (np.zeros((4, 6)), np.zeros(4))}, "train must be two tensors of the same length.*; ndarray "),
+        ({"train": (torch.zeros(4, 6), "words")}, "train must be two tensors of the same length.*; Tensor .* and str "),
         ({"clients": np.zeros(3)}, "clients has 3 entries and train 40 samples"),
     ],
 )

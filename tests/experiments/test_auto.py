@@ -6,13 +6,24 @@ from pathlib import Path
 import pytest
 
 from gossamer import simulate
-from gossamer.algorithms import Dpsgd, Jwins, JwinsPush, Lace
+from gossamer.algorithms import Dpsgd, Jwins, Lace, QuantSgp, RelativeToInit, SparsePush
+from gossamer.compressors import DeadZone
 from gossamer.data import Quadratic
 from gossamer.experiments import toml
 from gossamer.experiments.auto import Auto, choose
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.graphs.topologies import DirectedRing, FullyConnected, Matchings, RandomRegular, Redrawn, Ring, Topology
+from gossamer.graphs.topologies import (
+    DirectedRing,
+    FullyConnected,
+    Matchings,
+    OnePeerExponential,
+    RandomRegular,
+    Redrawn,
+    Ring,
+    Topology,
+)
 from gossamer.simulator.simulate import resume
+from gossamer.transforms import Wavelet
 
 BASE = Experiment(nodes=16, rounds=80, task=Quadratic(dimension=2000, num_samples=160), algorithm=Auto())
 
@@ -25,8 +36,14 @@ BASE = Experiment(nodes=16, rounds=80, task=Quadratic(dimension=2000, num_sample
         (FullyConnected(), None, Lace(0.04), Matchings()),
         (Matchings(), None, Lace(0.04), Matchings()),
         (RandomRegular(4), 0.5, Jwins(0.5), RandomRegular(4)),
-        (DirectedRing(), None, JwinsPush(), DirectedRing()),
-        (DirectedRing(), 0.2, JwinsPush(0.2), DirectedRing()),
+        (DirectedRing(), None, RelativeToInit(QuantSgp(DeadZone(0.2), 0.7, Wavelet())), DirectedRing()),
+        (DirectedRing(), 0.01, RelativeToInit(QuantSgp(DeadZone(0.1), 0.5, Wavelet())), DirectedRing()),
+        (
+            OnePeerExponential(),
+            None,
+            RelativeToInit(SparsePush(DeadZone(0.2), 0.5, Wavelet())),
+            OnePeerExponential(),
+        ),
         (Redrawn(RandomRegular(4)), 0.001, Jwins(0.03), Redrawn(RandomRegular(4))),
     ],
 )
@@ -65,6 +82,15 @@ def test_a_run_keeps_the_choice_and_is_continued_with_it(tmp_path: Path) -> None
     assert document["note"].startswith("auto chose lace (kept 0.04; 2 exchanges per round, 2 rounds to settle)")
     assert resume(tmp_path / "run", short).result == run.result
     assert short.prepared(short.load_task()).algorithm.parts["q"].channels > 1
+
+
+@pytest.mark.parametrize("topology", [DirectedRing(), OnePeerExponential()])
+def test_what_is_chosen_for_directed_graphs_trains_and_is_continued(topology: Topology, tmp_path: Path) -> None:
+    experiment = replace(BASE, rounds=8, topology=topology)
+    run = simulate(experiment, tmp_path / "run", workers=1)
+    assert resume(tmp_path / "run", experiment).result == run.result
+    assert toml.load(tmp_path / "run" / "experiment.toml")["algorithm"]["name"] == "relative-to-init"
+    assert run.result["bytes_share_of_full"] < 0.2
 
 
 def test_a_budget_that_cannot_be_is_refused() -> None:

@@ -28,7 +28,8 @@ from gossamer.graphs.topologies import (
     Redrawn,
     Ring,
 )
-from gossamer.training.optimizer import Cosine, Optimizer, Steps
+from gossamer.training.optimizer import Optimizer
+from gossamer.training.schedules import Cosine, Steps
 
 EXPERIMENTS = [
     Experiment(),
@@ -92,7 +93,7 @@ MISTAKES = {
     "task=7": "task: a name is needed, one of digits, quadratic",
     "optimizer.learning_rate=-1": "optimizer.learning_rate must be over 0 and finite, -1.0 was given",
     "optimizer.schedule.name=steps": "optimizer.schedule.at: 'steps' needs it; it must be a list, each a whole number",
-    "optimizer=3": "optimizer: 3 was given, a section is needed",
+    "optimizer=3": "optimizer: a name is needed, one of sgd, adam, adamw",
     "evaluation.samples=few": 'evaluation.samples: \'few\' was given, it must be a whole number or "auto" or "all"',
     "evaluation.every=0": "evaluation.every must be at least 1, 0 was given",
     "topology={name='cycle', graphs='ring'}": "topology.graphs: 'ring' was given, a list is needed",
@@ -210,7 +211,7 @@ def test_a_requirement_that_nothing_checks_is_refused() -> None:
         (Experiment, {"task": "digits"}, "task must be an instance such as Digits(), 'digits' was given"),
         (Experiment, {"algorithm": "jwins"}, "algorithm must be an instance such as Dpsgd(), 'jwins' was given"),
         (Experiment, {"partition": Ring()}, "partition must be an instance such as Iid(), Ring() was given"),
-        (Experiment, {"optimizer": 0.1}, "optimizer must be an instance such as Optimizer(), 0.1 was given"),
+        (Experiment, {"optimizer": 0.1}, "optimizer must be an instance such as SGD(), 0.1 was given"),
         (Optimizer, {"schedule": Cosine}, f"schedule must be an instance such as Cosine(), {Cosine!r} was given"),
         (Evaluation, {"every": 2.5}, "every must be a whole number, 2.5 (float) was given"),
         (Evaluation, {"samples": "few"}, 'samples must be a whole number or "auto" or "all", \'few\' (str) was given'),

@@ -82,7 +82,7 @@ def test_schema_and_reader_agree_on_what_is_a_mistake(document: dict[str, Any]) 
 
 
 def test_keys_are_explained_by_the_comments_of_the_source() -> None:
-    assert SCHEMA["properties"]["local_steps"]["description"] == "SGD steps of a node per round, tau"
+    assert SCHEMA["properties"]["local_steps"]["description"] == "steps of a node's optimizer per round, tau"
     assert SCHEMA["properties"]["local_steps"]["default"] == 3
     cuts = next(one for one in SCHEMA["$defs"]["Partition"]["anyOf"][1:] if "label-cuts" in str(one))
     assert cuts["properties"]["per_node"]["description"] == "shards per node"  # which it inherits

@@ -38,6 +38,7 @@ class AllHad(dict[int, int]):
         return super().pop(pid, default)
 
 
+@pytest.mark.slow
 def test_a_peer_killed_in_a_round_comes_back_and_all_learn_as_if_nothing_had_been(tmp_path: Path) -> None:
     with LocalGroup(DIGITS, tmp_path / "up", TIMEOUTS, **PACE) as peers:
         peers.start()
@@ -123,6 +124,7 @@ def test_connections_that_break_all_the_time_stop_no_one(tmp_path: Path) -> None
             assert waits(peers) <= DEADLINE + SLACK
 
 
+@pytest.mark.slow
 def test_on_the_wire_there_is_little_more_than_the_messages(tmp_path: Path) -> None:
     task = Quadratic(dimension=300_000, num_samples=8)  # a message of a megabyte
     experiment = Experiment(

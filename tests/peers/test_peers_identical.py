@@ -24,10 +24,12 @@ PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
         ], marks=pytest.mark.slow),
         pytest.param(["8", "silk-digits", "--rounds", "8", "--set", "exchanges=2"], marks=pytest.mark.slow),
         pytest.param(["8", "lace-digits", "--rounds", "8", "--set", "settle=3"], marks=pytest.mark.slow),
+        pytest.param(["8", "comp-cga-digits", "--rounds", "8", "--set", "settle=2"], marks=pytest.mark.slow),
+        pytest.param(["8", "jwins-digits", "--rounds", "8", "--set", "optimizer.name=adam"], marks=pytest.mark.slow),
     ],
     ids=[
         "jwins", "sparse-push on changing graphs", "silk on changing graphs", "silk with two exchanges per round",
-        "lace in pairs, with rounds that settle",
+        "lace in pairs, with rounds that settle", "gradients of neighbours' models, compressed", "adam",
     ],
 )  # fmt: skip
 def test_eight_peers_end_with_the_simulators_models_and_bytes(arguments: list[str], tmp_path: Path) -> None:

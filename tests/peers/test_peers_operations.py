@@ -6,6 +6,7 @@ import ssl
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from harness import DIGITS, PATIENT, events, lines, results, until
 
 from gossamer.graphs.topologies import RandomRegular, Ring
@@ -23,6 +24,7 @@ def without(peers: LocalGroup, name: str) -> Group:
     return Group(peers.group.run, {other: member for other, member in peers.group.members.items() if other != name})
 
 
+@pytest.mark.slow
 def test_a_peer_struck_from_the_group_is_shut_out_at_once_and_let_in_again(tmp_path: Path) -> None:
     experiment = replace(DIGITS, nodes=4, rounds=60, local_steps=1, topology=Ring())
     rest = ["peer-0", "peer-1", "peer-2"]
@@ -77,6 +79,7 @@ def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(t
             assert compare(experiment, {"peers": results(peers)})["verified"]
 
 
+@pytest.mark.slow
 def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_path: Path) -> None:
     experiment = replace(DIGITS, nodes=3, rounds=25, local_steps=1, topology=Ring())
 

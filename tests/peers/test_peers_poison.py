@@ -72,7 +72,8 @@ def test_plain_averaging_does_not_survive_the_same_poison(tmp_path: Path) -> Non
     assert accuracy_beside_a_poisoner(Dpsgd(), tmp_path / "up") < 0.6
 
 
-@pytest.mark.parametrize("poison", ["1e39", pytest.param("growing", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("poison", ["1e39", "growing"])
 def test_numbers_far_beyond_all_others_are_refused_with_their_sender_named_and_averaging_goes_on(
     poison: str, tmp_path: Path
 ) -> None:
@@ -102,17 +103,11 @@ ALGORITHMS = {
     "jwins": Jwins(),
     "d2": D2(lazy=True),
 }
-QUICK = {("complete graph of 5", "clipped-gossip"), ("ring of 8", "dpsgd")}
 
 
-@pytest.mark.parametrize(
-    ("graph", "name"),
-    [
-        pytest.param(graph, name, marks=[] if (graph, name) in QUICK else [pytest.mark.slow])
-        for graph in GRAPHS
-        for name in ALGORITHMS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_nobody_takes_the_state_of_a_peer_that_claims_to_be_far_ahead(graph: str, name: str, tmp_path: Path) -> None:
     nodes, topology = GRAPHS[graph]
     experiment = replace(DIGITS, nodes=nodes, topology=topology, algorithm=ALGORITHMS[name], rounds=40)

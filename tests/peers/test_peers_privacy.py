@@ -17,7 +17,8 @@ MILD = Privacy(clip=1.0, noise=0.05)
 PRIVATE = replace(DIGITS, nodes=3, rounds=5, topology=Ring(), local_steps=2, privacy=MILD)
 
 
-@pytest.mark.parametrize("seeded", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeded", [True, False])
 def test_seeded_noise_is_the_simulators_and_that_of_real_peers_is_not(seeded: bool, tmp_path: Path) -> None:
     with LocalGroup(PRIVATE, tmp_path / "up", PATIENT, seeded_noise=seeded) as peers:
         peers.start()

@@ -33,6 +33,7 @@ def check_logs(peers: LocalGroup, reason: str) -> None:
     assert not [events(peers, *other) for other in others if events(peers, *other)]
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_refused_in_one_direction_is_not_waited_for(tmp_path: Path) -> None:
     (nowhere,) = free_ports(1)
 
@@ -67,6 +68,7 @@ def test_a_peer_whose_connections_are_dropped_silently_is_not_waited_for_until_t
             assert waits(peers) < TIMEOUTS.deadline_seconds / 2
 
 
+@pytest.mark.slow
 def test_a_peer_with_another_experiment_is_named_and_ends_and_nobody_waits_for_it(tmp_path: Path) -> None:
     with LocalGroup(FOUR, tmp_path / "up", TIMEOUTS) as peers:
         other = tmp_path / "other.toml"

@@ -137,6 +137,7 @@ def test_a_forked_peer_that_cannot_start_says_why_and_ends_with_code_2(tmp_path:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_when_the_process_that_starts_peers_is_killed_the_group_says_so_and_no_peer_is_left(tmp_path: Path) -> None:
     experiment = replace(EXPERIMENT, rounds=10_000)
     with LocalGroup(experiment, tmp_path / "up", PATIENT, round_seconds=0.1) as peers:

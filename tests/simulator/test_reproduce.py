@@ -77,6 +77,17 @@ def test_a_table_ends_beside_the_papers_with_verdicts(tmp_path: Path) -> None:
     assert run_directory(tmp_path, "small", "alone", 1).is_dir()
 
 
+def test_some_rows_can_be_run_alone_and_those_that_are_there_count(tmp_path: Path) -> None:
+    alone = carried_out(tmp_path, seeds=1, only="al*")
+    assert list(alone.figures) == ["alone"]
+    assert alone.verdict(TABLE.findings[0]) == "not run yet"
+    both = carried_out(tmp_path, seeds=1, only="nothing, shared")
+    assert set(both.figures) == {"shared", "alone"}
+    assert both.verdict(TABLE.findings[0]) == "agrees"
+    with pytest.raises(ExperimentError, match="no row is like theirs; the rows are shared, alone"):
+        carried_out(tmp_path, only="theirs")
+
+
 def test_the_same_command_carries_on_to_the_same_figures(tmp_path: Path) -> None:
     whole = carried_out(tmp_path / "whole")
 

@@ -337,6 +337,7 @@ def test_runs_are_told_apart_by_what_differs() -> None:
     assert title_of(both) == "dpsgd and jwins on digits by topology"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's")
 def test_freed_memory_is_kept() -> None:
     script = '''

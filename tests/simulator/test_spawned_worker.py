@@ -49,6 +49,7 @@ def test_every_recipe_can_be_told_to_a_new_process(name: str) -> None:
     assert text_of(RECIPES[name]())
 
 
+@pytest.mark.slow
 def test_a_run_continued_in_fresh_interpreters_is_the_run_in_one_process(tmp_path: Path) -> None:
     faults = Faults(drop=0.3, down=((2, 2, 3),), late=((1, 2),))
     experiment = of("choco", faults=faults, evaluation=Evaluation(every=2))
@@ -107,6 +108,7 @@ with Simulation(QUADRATIC, workers=2, start="spawn") as simulation:
 """
 
 
+@pytest.mark.slow
 @linux
 def test_a_program_without_a_main_guard_has_workers_that_outlive_ctrl_c_and_not_the_program(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)

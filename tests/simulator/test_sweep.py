@@ -169,8 +169,8 @@ def test_a_run_whose_process_dies_is_told_and_tried_again(tmp_path: Path, monkey
             os.kill(os.getpid(), signal.SIGKILL)
         return carry_on(run, *rest)
 
-    carry_on = run_pool._carry_on
-    monkeypatch.setattr(run_pool, "_carry_on", die)
+    carry_on = run_pool.carry_on
+    monkeypatch.setattr(run_pool, "carry_on", die)
     found = gs.sweep(SETTINGS, tmp_path / "sweep")
     assert found.failures == {"full, seed 0": "its process died (exit code -9)"}
     monkeypatch.undo()

@@ -24,8 +24,9 @@ from gossamer.experiments.recipes import dpsgd_digits
 from gossamer.graphs.topologies import Ring
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
-from gossamer.training.optimizer import Cosine, Optimizer
+from gossamer.training.optimizer import Optimizer
 from gossamer.training.privacy import Privacy, secret, seeded
+from gossamer.training.schedules import Cosine
 
 SMALL = Experiment(nodes=4, rounds=3, local_steps=2, batch_size=4, topology=Ring(), task=Quadratic(dimension=2000))
 

@@ -116,7 +116,7 @@ def test_targets_that_cross_entropy_leaves_out_are_taken_by_rows() -> None:
     data = torch.randn(80, 6), torch.where(torch.arange(80) % 5 == 0, -100, torch.arange(80) % 4)
     task = Supervised(nn.Sequential(nn.Linear(6, 4)), data, data).load()
     assert trainer_for(task, "auto", nodes=8).name == "rows"
-    with pytest.raises(ValueError, match="'batched' needs data that are tensors, with targets from 0 on"):
+    with pytest.raises(ValueError, match="'batched' needs data that are two tensors, with targets from 0 on"):
         trainer_for(task, "batched", nodes=8)
 
 

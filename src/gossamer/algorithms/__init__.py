@@ -1,10 +1,12 @@
 """The algorithms, one paper or family per file. `ALGORITHMS` lists those that an experiment file can name."""
 
+from dataclasses import MISSING, fields
 from typing import NamedTuple
 
 import torch
 
 from gossamer.algorithms.baselines import AdPsgd, AllReduce, Centralized, Epidemic, LocalOnly, RandomSampling
+from gossamer.algorithms.cga import Cga, CompCga
 from gossamer.algorithms.choco import Choco
 from gossamer.algorithms.composition import Alias, Wrapper, expand
 from gossamer.algorithms.d2 import D2
@@ -37,6 +39,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "dcd-psgd": DcdPsgd,
     "ecd-psgd": EcdPsgd,
     "gradient-tracking": GradientTracking,
+    "cga": Cga,
+    "comp-cga": CompCga,
     "skew-scout": SkewScout,
     "clipped-gossip": ClippedGossip,
     "coordinate-median": CoordinateMedian,
@@ -68,6 +72,8 @@ PAPERS = {
     "dcd-psgd": "Tang et al., NeurIPS 2018",
     "ecd-psgd": "Tang et al., NeurIPS 2018",
     "gradient-tracking": "Pu and Nedic, 2018",
+    "cga": "Esfandiari et al., ICML 2021",
+    "comp-cga": "Esfandiari et al., ICML 2021",
     "skew-scout": "after Hsieh et al., ICML 2020",
     "clipped-gossip": "He et al., 2022",
     "coordinate-median": "Yin et al., ICML 2018",
@@ -89,8 +95,10 @@ __all__ = [
     "Alias",
     "AllReduce",
     "Centralized",
+    "Cga",
     "Choco",
     "ClippedGossip",
+    "CompCga",
     "CoordinateMedian",
     "DcdPsgd",
     "DeepSqueeze",
@@ -128,12 +136,14 @@ class Entry(NamedTuple):
     sends: list[str]
 
 
-def entry(name: str) -> Entry:
-    """What the algorithm of this name, with its defaults, needs and sends."""
-    paper = PAPERS.get(name, "")
-    if issubclass(ALGORITHMS[name], Wrapper):
+def entry(name: str, kind: type[Algorithm] | None = None) -> Entry:
+    """What the algorithm of this name, with its defaults, needs and sends; `kind`, if it is not one of these."""
+    paper, kind = PAPERS.get(name, ""), kind or ALGORITHMS[name]
+    if issubclass(kind, Wrapper):
         return Entry(paper, ["an inner algorithm"], None, ["what the inner algorithm sends"])
-    algorithm = expand(ALGORITHMS[name]())
+    if any(f.init and f.default is MISSING and f.default_factory is MISSING for f in fields(kind)):  # type: ignore[arg-type]
+        return Entry(paper, ["settings"], None, ["what they say"])
+    algorithm = expand(kind())
     sends = [f"{part}: {_words(spec)}" for part, spec in algorithm.parts.items()]
     return Entry(paper, sorted(algorithm.requires), round(_size(algorithm.init(torch.zeros(1, 1024))) / 1024, 2), sends)
 

@@ -13,6 +13,7 @@ saves the rounds in which the whole model would have to be sent. Rounds that set
 compressor only chooses entries: all of the difference is sent, and the rate is 1.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -69,3 +70,6 @@ class Choco(Algorithm):
     def averaging_rate(self, round: Round) -> float:
         assert not isinstance(self.rate, str), "the rate is set by prepare"
         return 1.0 if self.compressor.is_exact(round) else self.rate
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        return self.transform.inverse(last["q"])  # the replica

@@ -42,6 +42,10 @@ class _Derived(Algorithm):
         return self._other.tries_models
 
     @property
+    def cross_gradients(self) -> bool:
+        return self._other.cross_gradients
+
+    @property
     def robust(self) -> bool:
         return self._other.robust
 
@@ -68,6 +72,8 @@ class Wrapper(_Derived):
 
     def __post_init__(self) -> None:
         check_types(self)
+        if self.inner.cross_gradients:
+            raise ValueError(f"{type(self).__name__} cannot be around cross-gradient aggregation; take that alone")
 
     @property
     def _other(self) -> Algorithm:
@@ -88,6 +94,9 @@ class Wrapper(_Derived):
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         return state._replace(inner=self.inner.receive(state.inner, inbox, round))
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        return self.inner.neighbours_view(last, x0)
 
     def weights(self, state: State) -> Tensor | None:
         return self.inner.weights(state.inner)

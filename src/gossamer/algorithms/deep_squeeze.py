@@ -10,6 +10,7 @@ everything and average plainly, if the compressor only chooses entries: the seco
 there are so many of them at least; then whatever is sent in fewer bits before is sent whole in a part of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from gossamer.algorithms import rates
 from gossamer.compressors import Compressor, TopK
-from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Quantized, Round
+from gossamer.core import Algorithm, Inbox, Message, Part, PartSpec, Round
+from gossamer.core.message import all_or_nothing
 from gossamer.core.settings import check_types
 from gossamer.transforms import Identity, Transform
 
@@ -82,7 +84,7 @@ class DeepSqueeze(Algorithm):
             state = state._replace(error=v - compressed.values)
         if not self._has_whole:
             return {"v": compressed}, state
-        return {"v": _marked(compressed, not full), "whole": _marked(Part(x), full)}, state
+        return {"v": all_or_nothing(compressed, not full), "whole": all_or_nothing(Part(x), full)}, state
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
         sent = "whole" if self._has_whole and round.settling else "v"
@@ -93,15 +95,9 @@ class DeepSqueeze(Algorithm):
         assert not isinstance(self.rate, str), "the rate is set by prepare"
         return 1.0 if self._is_full(round) else self.rate
 
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        return self.transform.inverse(torch.where(last["v"].isnan(), self.transform.forward(x0), last["v"]))
+
     def _is_full(self, round: Round) -> bool:
         """Are models shared as they are?"""
         return self.compressor.is_exact(round) or (self._has_whole and round.settling)
-
-
-def _marked(part: Part, sent: bool) -> Part:
-    """A part that marks what is sent: what it holds, or nothing."""
-    if sent:
-        return part if part.sent is not None else part._replace(sent=torch.ones_like(part.values, dtype=torch.bool))
-    zeros, integers = torch.zeros_like(part.values), part.quantized
-    nothing = integers and Quantized(zeros.to(torch.int16), torch.zeros_like(integers.scales), integers.bucket)
-    return Part(zeros, zeros.bool(), nothing)

@@ -24,6 +24,7 @@ averages in values that are off by up to half a step. With error feedback, node 
 for every coefficient k that it sends, so the errors of successive messages cancel. All else is JWINS.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import log2
@@ -108,6 +109,10 @@ class Jwins(Algorithm):
             coefficients=averaged,
             reference=state.reference if self.accumulate else averaged,
         )
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        sent = last["coefficients"]
+        return self.transform.inverse(torch.where(sent.isnan(), self.transform.forward(x0), sent))
 
 
 class QuantizedState(NamedTuple):

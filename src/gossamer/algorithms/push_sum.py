@@ -14,6 +14,7 @@ and time-varying graphs with non-IID datasets", 2021, Algorithms 1 and 2. Quant-
 decentralized stochastic learning over directed graphs", ICML 2020, Algorithm 1, in CHOCO's form.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,6 +78,10 @@ class PushSum(Wrapper):
 
     def weights(self, state: State) -> Tensor:
         return state.u
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        x = self.inner.neighbours_view(last, x0)
+        return None if x is None else x / last["u"].float()
 
 
 @dataclass(frozen=True)

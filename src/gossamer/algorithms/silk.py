@@ -17,6 +17,7 @@ algorithm may as well run on y = x - x0, with y = 0 at the start. With exact mes
 ones the numbers to be compressed are small from the first round on. Under push-sum too: z = x / u = x0 + y / u.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +55,10 @@ class RelativeToInit(Wrapper):
 
     def model(self, state: State) -> Tensor:
         return state.x0 + self.inner.model(state.inner)
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        change = self.inner.neighbours_view(last, torch.zeros_like(x0))
+        return None if change is None else x0 + change
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gossamer.cli.options import examples, json_option
+from gossamer.cli.options import PATH, examples, json_option
 
 
 @click.group()
@@ -40,6 +40,67 @@ def check(directory: str | None, as_json: bool) -> None:
         _print(found, named)
     if any(one["damage"] for one in found):
         raise click.exceptions.Exit(1)
+
+
+@data.command(epilog=examples("gossamer data describe patients.csv --target ill --out north.json"))
+@click.argument("file", type=PATH)
+@click.option("--target", required=True, help="The column to predict.")
+@click.option("--regression", is_flag=True, help="It is a number, not a class.")
+@click.option("--client", help="The column that says whose a row is.")
+@click.option("--leave-out", multiple=True, metavar="COLUMN", help="A column not to look at; can be repeated.")
+@click.option("--least", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Words in fewer rows are not told.")  # fmt: skip
+@click.option("--out", type=PATH, help="Where to write it; by default it is printed.")
+def describe(
+    file: Path,
+    target: str,
+    regression: bool,
+    client: str | None,
+    leave_out: tuple[str, ...],
+    least: int,
+    out: Path | None,
+) -> None:
+    """Summarize FILE, a csv or Parquet table, for other sites: columns, sums, words and classes, and no row.
+
+    What it holds leaves this site: read it before you send it.
+    """
+    import msgspec
+
+    from gossamer.data.description import summary
+    from gossamer.data.table import Table
+    from gossamer.experiments.experiment import ExperimentError
+
+    try:
+        table = Table(file.name, target, regression, client, leave_out)
+        content = msgspec.json.format(msgspec.json.encode(summary(table, file, least)), indent=2) + b"\n"
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{file}: {error}") from None
+    if out is None:
+        click.echo(content, nl=False)
+        return
+    try:
+        with out.open("xb") as written:
+            written.write(content)
+    except OSError as error:
+        raise ExperimentError(f"{out} cannot be written: {error.strerror}; name another file") from None
+    click.echo(out)
+
+
+@data.command(epilog=examples("gossamer data agree north.json south.json"))
+@click.argument("summaries", nargs=-1, required=True, type=PATH)
+@click.option("--file", default="table.csv", show_default=True, help="The table's name at every site.")
+def agree(summaries: tuple[Path, ...], file: str) -> None:
+    """Print the section [task] with which all sites that SUMMARIES are of encode their rows in the same way."""
+    import tomli_w
+
+    from gossamer.data.description import agreed, read_summary
+    from gossamer.experiments.experiment import ExperimentError
+
+    try:
+        settings = agreed([read_summary(path) for path in summaries])
+    except ValueError as error:
+        raise ExperimentError(str(error)) from None
+    click.echo(tomli_w.dumps({"task": {"name": "table", "file": file, **settings}}), nl=False)
 
 
 def _known() -> list[tuple[str, Any]]:

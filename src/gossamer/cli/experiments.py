@@ -39,27 +39,31 @@ def list_(kind: str | None, as_json: bool) -> None:
 
 
 def _rows(kind: str) -> list[dict[str, Any]]:
-    from gossamer.algorithms import ALGORITHMS, Entry, entry
-    from gossamer.compressors import COMPRESSORS
-    from gossamer.data import TASKS
-    from gossamer.data.partition import PARTITIONS
+    from gossamer.algorithms import Entry, entry
+    from gossamer.compressors import Compressor
+    from gossamer.core import Algorithm
+    from gossamer.data.partition import Partition
+    from gossamer.experiments import papers
     from gossamer.experiments.auto import Auto
-    from gossamer.experiments.papers import TABLES
     from gossamer.experiments.recipes import RECIPES
-    from gossamer.graphs.topologies import TOPOLOGIES
-    from gossamer.models import MODELS
-    from gossamer.transforms import TRANSFORMS
+    from gossamer.experiments.tables import TABLES, TaskSource
+    from gossamer.graphs.topologies import Topology
+    from gossamer.models import Architecture
+    from gossamer.transforms import Transform
 
-    tables: list[Any] = [ALGORITHMS, TOPOLOGIES, PARTITIONS, TASKS, RECIPES, COMPRESSORS, TRANSFORMS, MODELS]
+    kinds = (Algorithm, Topology, Partition, TaskSource, None, Compressor, Transform, Architecture)
+    of = kinds[KINDS.index(kind)]
     rows = []
-    for name, value in tables[KINDS.index(kind)].items():
+    for name, value in (RECIPES if of is None else TABLES[of]).items():
         row = {"kind": kind, "name": name, "description": (value.__doc__ or "").strip().splitlines()[0]}
-        rows.append(row | entry(name)._asdict() if kind == "algorithms" else row)
-    if kind == "algorithms":
-        chosen = Entry("Gossamer", [], None, ["what the one that it chooses sends"])
-        rows.append({"kind": kind, "name": "auto", "description": Auto.__doc__, **chosen._asdict()})
+        if value is Auto:
+            row |= Entry("Gossamer", [], None, ["what the one that it chooses sends"])._asdict()
+        elif of is Algorithm:
+            assert isinstance(value, type)
+            row |= entry(name, value)._asdict()
+        rows.append(row)
     if kind == "recipes":
-        rows += [{"kind": PAPERS, "name": name, "description": table.title} for name, table in TABLES.items()]
+        rows += [{"kind": PAPERS, "name": name, "description": table.title} for name, table in papers.TABLES.items()]
     return rows
 
 

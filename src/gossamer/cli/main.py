@@ -9,7 +9,7 @@ import sys
 import click
 
 from gossamer import __version__
-from gossamer.cli import cost, data, experiments, peers, plan, precompile, reproduce, runs, sweeps, watch
+from gossamer.cli import audit, cost, data, experiments, peers, plan, precompile, reproduce, runs, sweeps, watch
 from gossamer.cli.options import say
 
 
@@ -20,11 +20,11 @@ def cli() -> None:
 
 
 for command in (
-    *(runs.run, runs.resume, runs.settle, runs.report, watch.watch, runs.export, runs.pack, runs.demo),
-    *(sweeps.sweep, sweeps.compare, plan.plan, reproduce.reproduce),
+    *(runs.run, runs.resume, runs.settle, runs.report, watch.watch, runs.export, runs.predict, runs.pack, runs.demo),
+    *(sweeps.sweep, sweeps.compare, plan.plan, reproduce.reproduce, audit.audit),
     *(experiments.list_, experiments.show, experiments.init, experiments.schema, experiments.completion),
     *(data.data, cost.cost),
-    *(peers.keys, peers.peer, peers.up, precompile.precompile),
+    *(peers.keys, peers.invite, peers.join, peers.doctor, peers.peer, peers.up, precompile.precompile),
 ):
     cli.add_command(command)
 
@@ -41,16 +41,19 @@ def main() -> None:
         say("stopped; a run that had begun can be continued with: gossamer resume RUN")
         sys.exit(130)
     except Exception as error:
-        sys.exit(_explain(error))
+        sys.exit(explain(error))
 
 
-def _explain(error: Exception) -> int:
-    """Say what went wrong, if it is nobody's programming mistake; the exit code."""
+def explain(error: Exception) -> int:
+    """Say what went wrong, if it is nobody's programming mistake; the exit code. What another rank says is not said."""
     from gossamer.experiments.experiment import ExperimentError
+    from gossamer.simulator.ranks import ELSEWHERE
     from gossamer.simulator.simulate import StopRequest
     from gossamer.simulator.worker_pool import WorkerError
     from gossamer.training.block import NodeError
 
+    if ELSEWHERE in getattr(error, "__notes__", ()):
+        return 2 if isinstance(error, ExperimentError) else 1
     if isinstance(error, ExperimentError):
         say(str(error))
         return 2

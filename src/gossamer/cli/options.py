@@ -27,6 +27,33 @@ tensorboard_option = click.option(
 data_option = click.option("--data", help="The directory with data sets; by default what GOSSAMER_DATA names.")
 
 
+def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Over how many processes nodes are spread: the command gets `ranks`, `placement` and `timeout`, for `in_ranks`."""
+    for option in (
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=1),
+            default=600,
+            show_default=True,
+            help="Seconds that ranks wait for each other.",
+        ),
+        click.option(
+            "--placement",
+            type=click.Choice(["contiguous", "min-cut"]),
+            default="contiguous",
+            show_default=True,
+            help="Which nodes ranks host: in order, or so that few links are between ranks.",
+        ),
+        click.option(
+            "--ranks",
+            type=click.IntRange(min=1),
+            help="Processes here that each host a part of the nodes.  [default: 1]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def look_for_data_in(directory: str | None) -> None:
     if directory is not None:
         os.environ["GOSSAMER_DATA"] = directory  # where the tasks look; see gossamer.data.sources

@@ -1,4 +1,4 @@
-"""The commands of real peers: keys, peer, up."""
+"""The commands of real peers: keys, invite, join, doctor, peer, up."""
 
 import json
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from gossamer.cli.options import (
     experiment_of,
     experiment_options,
     json_option,
+    say,
     unused,
 )
 from gossamer.peers.config import CERTIFICATE_DAYS, METRICS, PeerConfig, Timeouts
@@ -59,6 +60,20 @@ def timing_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_timeouts
 
 
+def own_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which peer this is: the options that `peer` and `doctor` share."""
+    options = [
+        click.option("--me", required=True, help="This peer's name in the group and in its certificate."),
+        click.option("--peers", required=True, type=PATH, help="The group's file."),
+        click.option("--certs", required=True, type=PATH, help="The directory with this peer's keys."),
+        click.option("--data", type=PATH, help="This peer's own data; by default its share of the task's."),
+        click.option("--bind", help="Where to listen, host:port, if not at the address in the group's file."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def _seconds(name: str, default: float, meaning: str) -> Callable[..., Any]:
     return click.option(name, type=float, default=default, show_default=True, help=meaning)
 
@@ -83,14 +98,109 @@ def keys(directory: Path, names: tuple[str, ...], days: int, renew: bool) -> Non
         click.echo(path)
 
 
+@click.command(
+    epilog=examples(
+        "gossamer invite bob --certs keys --at 192.168.1.10:7010 --peers peers.toml --experiment experiment.toml",
+        "gossamer invite bob --certs keys --at 192.168.1.10:7010 --renew",
+    )
+)
+@click.argument("name")
+@click.option("--certs", required=True, type=PATH, help="The directory with the authority's key.")
+@click.option("--at", default="127.0.0.1:0", show_default=True, help="Where to wait for it, host:port.")
+@click.option("--reached-at", help="host:port by which it gets there, if that differs.")
+@click.option("--peers", type=PATH, help="The group's file, which it gets, too.")
+@click.option("--experiment", type=PATH, help="The experiment's file, which it gets, too.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
+              help="How long the code is good for.")  # fmt: skip
+@click.option("--days", type=click.IntRange(min=1), default=CERTIFICATE_DAYS, show_default=True,
+              help="How long its certificate is good for.")  # fmt: skip
+@click.option("--renew", is_flag=True, help="It has a certificate already, and gets a new one.")
+def invite(
+    name: str,
+    certs: Path,
+    at: str,
+    reached_at: str | None,
+    peers: Path | None,
+    experiment: Path | None,
+    minutes: float,
+    days: int,
+    renew: bool,
+) -> None:
+    """Print a one-time code with which the peer NAME gets its certificate, and wait until it has."""
+    _need_the_extra()
+    from gossamer.experiments import toml
+    from gossamer.experiments.experiment import ExperimentError
+    from gossamer.peers.identity.enrolment import Invitation
+
+    if peers is not None and name not in (listed := toml.load(peers).get("peers", {})):
+        raise ExperimentError(f"{peers} does not list {name}; its peers are {', '.join(listed)}")
+    if experiment is not None:
+        toml.load(experiment)  # a sentence now, and not at the other end
+    given = {"peers.toml": peers, "experiment.toml": experiment}
+    contents = {file: path.read_bytes() for file, path in given.items() if path is not None}
+    with Invitation(name, certs, at, contents, days, renew, reached_at) as invitation:
+        click.echo(f"gossamer join {invitation.code}")
+        say(
+            f"tell {name} this line where nobody else reads it; it works once, for {minutes:g} minutes (Ctrl-C ends it)"
+        )
+        if not invitation.wait(60 * minutes):
+            raise ExperimentError(f"{name} did not come within {minutes:g} minutes; make another invitation")
+    say(f"{name} has joined, and its certificate is good for {days} days")
+
+
+@click.command(epilog=examples("gossamer join bob@192.168.1.10:7010/CODE", "gossamer join CODE --certs keys --renew"))
+@click.argument("code")
+@click.option("--certs", type=PATH, default=Path("keys"), show_default=True, help="Where keys are kept.")
+@click.option("--renew", is_flag=True, help="Replace the key and the certificate that are there.")
+def join(code: str, certs: Path, renew: bool) -> None:
+    """Get this peer's certificate, and the group's files, with the CODE of an invitation. Its key is made here."""
+    _need_the_extra()
+    from gossamer.peers.identity import enrolment
+
+    read = enrolment.Code.read(code)
+    for path in enrolment.join(read, certs, Path(), renew):
+        click.echo(path)
+
+
+@click.command(epilog=examples("gossamer doctor experiment.toml --me alice --peers peers.toml --certs keys"))
+@experiment_argument
+@own_options
+@click.option("--wait", type=click.FloatRange(min=0), default=60.0, show_default=True,
+              help="Seconds to wait for the others, who do the same or are running.")  # fmt: skip
+@json_option
+def doctor(
+    experiment: str,
+    me: str,
+    peers: Path,
+    certs: Path,
+    data: Path | None,
+    bind: str | None,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """Check all that a peer needs before it trains: group, keys, data, port, and every other peer both ways.
+
+    Run it on all machines at the same time. It trains nothing and writes nothing.
+    """
+    _need_the_extra()
+    from gossamer.peers.doctor import Check, examine
+
+    def tell(check: Check) -> None:
+        if not as_json:
+            click.echo(f"{'ok    ' if check.ok else 'WRONG '} {check.what}: {check.told}")
+
+    config = PeerConfig(me, peers, certs, Path(), data=data, bind=bind, metrics=None)
+    checks = examine(experiment_of(experiment), config, wait, tell, say)
+    if as_json:
+        click.echo(json.dumps([check._asdict() for check in checks]))
+    if not all(check.ok for check in checks):
+        raise SystemExit(1)
+
+
 @click.command(epilog=examples("gossamer peer experiment.toml --me alice --peers peers.toml --certs keys"))
 @experiment_argument
-@click.option("--me", required=True, help="This peer's name in the group and in its certificate.")
-@click.option("--peers", required=True, type=PATH, help="The group's file.")
-@click.option("--certs", required=True, type=PATH, help="The directory with this peer's keys.")
-@click.option("--data", type=PATH, help="This peer's own data; by default its share of the task's.")
+@own_options
 @click.option("--out", type=PATH, help="Where state and results are kept; by default under runs/.")
-@click.option("--bind", help="Where to listen, host:port, if not at the address in the group's file.")
 @click.option("--metrics", default=METRICS, show_default=True, help='Where /metrics is, host:port, or "off".')
 @click.option("--with-parent", is_flag=True, help="Leave when the process that started this one is gone.")
 @click.option("--seeded-noise", is_flag=True, help="Draw privacy's noise from the seed: for trials, it protects none.")

@@ -44,6 +44,7 @@ def experiments() -> Iterator[tuple[str, "Experiment"]]:
     sharing = (gs.Jwins(), gs.QuantizedJwins(), gs.QuantSgp(), gs.RandomSampling(), gs.Choco(), gs.Sgp())
     for algorithm in (*sharing, gs.Choco(gs.DeadZone(), 0.5)):
         yield type(algorithm).__name__, gs.Experiment(**small, algorithm=algorithm, wire=encode)
+    yield "Cga", gs.Experiment(**small, algorithm=gs.Cga(), local_steps=1)
     for norm in ("group", "evonorm-s0"):
         model = gs.GnLeNet() if norm == "group" else gs.ResNet20(norm="evonorm-s0")
         yield f"images, {norm} norm", gs.Experiment(**small, task=_images(model), fast=True, batch_size=2)

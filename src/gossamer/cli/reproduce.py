@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     "--out", type=PATH, default=Path("runs/papers"), show_default=True,
     help="Where runs and tables are kept; tables that share rows share their runs there.",
 )  # fmt: skip
+@click.option("--rows", metavar="PATTERN", help="Run only rows like this, such as '*JWINS*'; commas between several.")
 @click.option("--check", is_flag=True, help="Run a slice of every table without data, and compare with stored values.")
 @data_option
 @workers_option
@@ -45,6 +46,7 @@ def reproduce(
     size: Any,
     seeds: int,
     out: Path,
+    rows: str | None,
     check: bool,
     data: str | None,
     workers: int | None,
@@ -61,7 +63,7 @@ def reproduce(
     if name is None:
         raise Mistake("name a table or figure, such as sparse-push-table2; gossamer list recipes has their names")
     table = _table(name)
-    found = _carry_out(name, table, size, seeds, out, workers)
+    found = _carry_out(name, table, size, seeds, out, workers, rows)
     _show(found, out, as_json)
     if found.failed:
         raise click.exceptions.Exit(1)
@@ -77,16 +79,19 @@ def _table(name: str) -> "Table":
     return TABLES[name]
 
 
-def _carry_out(name: str, table: "Table", size: Any, seeds: int, out: Path, workers: int | None) -> "Reproduction":
+def _carry_out(
+    name: str, table: "Table", size: Any, seeds: int, out: Path, workers: int | None, only: str | None
+) -> "Reproduction":
     from gossamer.cli.console import Progress
-    from gossamer.simulator.reproduce import missing_data, reproduce
+    from gossamer.simulator.reproduce import matching, missing_data, reproduce
     from gossamer.simulator.simulate import StopRequest
 
     rows = table.rows(size)
     missing = missing_data(rows)
     for why in dict.fromkeys(missing.values()) if len(missing) < len(rows) else ():
         say(f"{list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
-    rounds = {row.label: row.experiment.rounds for row in rows if row.experiment and row.label not in missing}
+    at_hand = [row for row in rows if row.label not in missing]
+    rounds = {row.label: row.experiment.rounds for row in matching(at_hand, only) if row.experiment}
     total, done, number = len(rounds) * seeds, 0, 0
     try:
         with Progress({name: seeds * sum(rounds.values()) or 1}) as progress:
@@ -94,10 +99,10 @@ def _carry_out(name: str, table: "Table", size: Any, seeds: int, out: Path, work
             def on_run(label: str, seed: int) -> "OnRound":
                 nonlocal done, number
                 number, before = number + 1, done
-                done += rounds[label]
+                done += rounds.get(label, 0)
                 return progress.of(name, before, f"{number}/{total} {label}, seed {seed}")
 
-            return reproduce(name, table, size, seeds, out, workers, on_run)
+            return reproduce(name, table, size, seeds, out, workers, on_run, only)
     except StopRequest as stopped:
         say(f"{stopped}; the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}")
         raise click.exceptions.Exit(130) from None

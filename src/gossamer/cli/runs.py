@@ -1,7 +1,8 @@
-"""The commands of runs in the simulator: run, resume, settle, report, export, pack, demo."""
+"""The commands of runs in the simulator: run, resume, settle, report, export, predict, pack, demo."""
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from gossamer.cli.options import (
     experiment_options,
     json_option,
     look_for_data_in,
+    rank_options,
     scratch_option,
     tensorboard_option,
     unused,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         "gossamer run jwins-digits --rounds 30",
         "gossamer run experiment.toml --set algorithm.budget=0.2 --seed 1 --out runs/mine",
         "gossamer run jwins-cifar10 --data ~/data --workers 2 --tensorboard",
+        "gossamer run big.toml --ranks 2 --out runs/big",
     )
 )
 @experiment_argument
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 @checkpoint_option
 @data_option
 @workers_option
+@rank_options
 @scratch_option
 @tensorboard_option
 @json_option
@@ -57,24 +61,43 @@ def run(
     checkpoint_every: int,
     data: str | None,
     workers: int | None,
+    ranks: int | None,
+    placement: str,
+    timeout: float,
     scratch: Path | None,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator."""
-    from gossamer.cli.console import Progress, console
+    """Run EXPERIMENT, a TOML file or the name of a recipe, in the simulator.
+
+    With --ranks, or under torchrun or srun, nodes are spread over processes (docs/cluster.md); the result is the same.
+    """
+    from gossamer.cli.console import console
+    from gossamer.cli.ranks import RankOptions, Start, in_ranks
     from gossamer.experiments.auto import choose
-    from gossamer.simulator.simulate import simulate
+    from gossamer.simulator.simulate import refuse_existing, run_or_resume, simulate
 
     look_for_data_in(data)
+    options = RankOptions.of(ranks, placement, timeout, scratch, needs_out=out is None)
     chosen = choose(experiment_of(experiment, settings, rounds=rounds, seed=seed))
-    if chosen.note:
+    if chosen.note and options.is_first:
         console().print(chosen.note, soft_wrap=True)
-    out = out or unused(Path("runs") / chosen.name)
-    with Progress({chosen.name: chosen.rounds}) as progress, _logging(tensorboard, out) as log:
-        on_round = _both(progress.of(chosen.name), log)
-        done = simulate(chosen, out, workers, checkpoint_every, on_round, scratch)
-    _show(done, as_json)
+    directory = out or unused(Path("runs") / chosen.name)
+    if options.is_first and not options.restarted:
+        refuse_existing(directory)
+
+    def work(start: Start) -> None:
+        with _watched(chosen.name, chosen.rounds, tensorboard, directory, start.is_first) as on_round:
+            each = start.workers(workers)
+            if options.restarted:
+                done = run_or_resume(chosen, directory, each, checkpoint_every, on_round, ranks=start.ranks)
+            else:
+                kept = checkpoint_every, on_round, scratch
+                done = simulate(chosen, directory, each, *kept, task=start.task, ranks=start.ranks)
+        if start.is_first:
+            _show(done, as_json)
+
+    in_ranks(options, chosen, work, directory)
 
 
 @click.command(epilog=examples("gossamer resume runs/mine", "gossamer resume runs/mine --workers 1 --json"))
@@ -82,6 +105,7 @@ def run(
 @checkpoint_option
 @data_option
 @workers_option
+@rank_options
 @scratch_option
 @tensorboard_option
 @json_option
@@ -90,21 +114,42 @@ def resume(
     checkpoint_every: int,
     data: str | None,
     workers: int | None,
+    ranks: int | None,
+    placement: str,
+    timeout: float,
     scratch: Path | None,
     tensorboard: bool,
     as_json: bool,
 ) -> None:
-    """Continue the run in directory RUN from its last checkpoint."""
-    from gossamer.cli.console import Progress
-    from gossamer.runs.files import read_document
+    """Continue the run in directory RUN from its last checkpoint, in any number of ranks."""
+    from gossamer.cli.ranks import RankOptions, Start, in_ranks
+    from gossamer.runs.files import experiment_of, read_document
     from gossamer.simulator.simulate import resume as resume_run
 
     look_for_data_in(data)
+    options = RankOptions.of(ranks, placement, timeout, scratch)
     past = read_document(run)
-    with Progress({past["name"]: past["rounds"]}) as progress, _logging(tensorboard, run) as log:
-        on_round = _both(progress.of(past["name"]), log)
-        done = resume_run(run, None, workers, checkpoint_every, on_round, scratch)
-    _show(done, as_json)
+
+    def work(start: Start) -> None:
+        with _watched(past["name"], past["rounds"], tensorboard, run, start.is_first) as on_round:
+            kept = checkpoint_every, on_round, scratch
+            done = resume_run(run, None, start.workers(workers), *kept, task=start.task, ranks=start.ranks)
+        if start.is_first:
+            _show(done, as_json)
+
+    in_ranks(options, experiment_of(past), work, run)
+
+
+@contextmanager
+def _watched(name: str, rounds: int, tensorboard: bool, run: Path, is_first: bool) -> "Iterator[OnRound | None]":
+    """What shows and logs the rounds of a run; nothing, in ranks other than the first."""
+    from gossamer.cli.console import Progress
+
+    if not is_first:
+        yield None
+        return
+    with Progress({name: rounds}) as progress, _logging(tensorboard, run) as log:
+        yield _both(progress.of(name), log)
 
 
 @contextmanager
@@ -196,6 +241,7 @@ def _node(context: click.Context, option: click.Parameter, given: str | None) ->
     epilog=examples(
         "gossamer export runs/mine",
         "gossamer export runs/mine --node 3 --out node3.safetensors",
+        "gossamer export runs/mine --out model.pt2                   # or model.onnx",
         "gossamer export runs/mine --metrics metrics.parquet",
     )
 )
@@ -206,6 +252,8 @@ def _node(context: click.Context, option: click.Parameter, given: str | None) ->
 @data_option
 def export(run: Path, node: Any, out: Path, metrics: Path | None, data: str | None) -> None:
     """Write the weights of a node of RUN, a run's or a peer's directory, or their mean, as named tensors.
+
+    A file that ends in .pt2 or .onnx gets the model as a program, for torch.export or ONNX.
 
     With --metrics, write its metrics instead; RUN may then also be the directory of gossamer up.
     """
@@ -218,6 +266,53 @@ def export(run: Path, node: Any, out: Path, metrics: Path | None, data: str | No
     look_for_data_in(data)
     weights.export(run, node, out)
     click.echo(f"wrote {out}", err=True)
+
+
+@click.command(
+    epilog=examples(
+        "gossamer predict runs/mine samples.npy",
+        "gossamer predict runs/mine samples.safetensors --node 3 --out predictions.csv",
+    )
+)
+@click.argument("run", type=PATH)
+@click.argument("samples", type=PATH)
+@click.option("--node", callback=_node, help="A node's number, or mean.  [default: mean; of a peer, its own]")
+@click.option(
+    "--out",
+    type=PATH,
+    default=Path("predictions.safetensors"),
+    show_default=True,
+    help="A new file; .npy and .csv are other kinds.",
+)
+@data_option
+def predict(run: Path, samples: Path, node: Any, out: Path, data: str | None) -> None:
+    """Write what a model of RUN says of SAMPLES: the tensor inputs of a .safetensors file, or an .npy file.
+
+    If there is a tensor targets beside the inputs, loss and metric are printed.
+    """
+    from gossamer.runs import files, inference, weights
+
+    if os.path.exists(out):
+        raise Mistake(f"{out} exists already; name another file with --out")
+    if out.suffix not in (".safetensors", ".npy", ".csv"):
+        raise Mistake(f"--out {out}: take a file that ends in .safetensors, .npy or .csv")
+    look_for_data_in(data)
+    given = inference.read_samples(samples)
+    trained = weights.trained(run, node)
+    model = inference.model_of(trained.task, *trained.weights.of(trained.node))
+    found = inference.predict(model, trained.task, given, _with_bar)
+    try:
+        files.replace(out, inference.as_bytes(found, out.suffix))
+    except OSError as error:
+        raise Mistake(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
+    if found.loss is not None and found.score is not None:
+        click.echo(json.dumps({"loss": found.loss, trained.task.metric: found.score}))
+    click.echo(f"wrote {len(found.outputs)} predictions to {out}", err=True)
+
+
+def _with_bar(batches: range) -> Iterator[int]:
+    with click.progressbar(batches, file=sys.stderr) as bar:
+        yield from bar
 
 
 @click.command(epilog=examples("gossamer pack runs/mine", "gossamer pack runs/mine --out artefact.zip --data ~/data"))

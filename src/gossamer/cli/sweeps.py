@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +60,17 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "gossamer sweep jwins-digits --grid algorithm.budget=0.1,0.2,0.37 --seeds 5",
         "gossamer sweep digits.toml --grid algorithm.name=jwins,silk --out runs/two",
         "gossamer sweep runs/two",
+        "gossamer sweep jwins-digits --seeds 100 --slurm --slurm-set timeout_min=60 --slurm-set cpus_per_task=4",
     )
 )
 @click.argument("base", shell_complete=complete_experiment)
 @click.option("--grid", "grids", multiple=True, metavar="KEY=VALUE,VALUE,...", help="Values to try of a setting.")
 @experiment_options
 @click.option("--skip-invalid", is_flag=True, help="Leave out combinations that cannot work.")
+@click.option("--slurm", is_flag=True, help="Run it as jobs of Slurm, one per run; without Slurm, on this machine.")
+@click.option(
+    "--slurm-set", multiple=True, metavar="KEY=VALUE", help="Of these jobs: timeout_min=60, slurm_partition=cpu."
+)
 @click.option("--out", type=PATH, help="A directory, new or of the same sweep; by default a new one under runs/.")
 @table_options
 def sweep(
@@ -74,6 +80,8 @@ def sweep(
     rounds: int | None,
     seed: int | None,
     skip_invalid: bool,
+    slurm: bool,
+    slurm_set: tuple[str, ...],
     out: Path | None,
     seeds: int | None,
     baseline: tuple[str, ...],
@@ -94,6 +102,7 @@ def sweep(
 
     _check_files(csv, latex, parquet)
     look_for_data_in(data)
+    pool = _pool(slurm, slurm_set)
     begun = Path(base)
     if is_sweep(begun):
         if grids or settings or out is not None or (rounds, seed) != (None, None):
@@ -107,8 +116,24 @@ def sweep(
         plan = _plan(base, grids, settings, {"rounds": rounds, "seed": seed}, seeds, baseline, skip_invalid)
         out = out or unused(Path("runs") / f"sweep-{next(iter(plan.settings.values())).name}")
     with _progress(out) as progress:
-        done = carry_out(plan, out, jobs, checkpoint_every, skip_invalid, progress.tell)
+        done = carry_out(plan, out, jobs, checkpoint_every, skip_invalid, progress.tell, pool)
     _show(done, csv, latex, parquet, as_json)
+
+
+def _pool(slurm: bool, settings: tuple[str, ...]) -> Any:
+    """Where the runs of a sweep are carried out."""
+    from gossamer.cluster.slurm import SlurmPool
+    from gossamer.simulator.run_pool import RunPool
+
+    parameters: dict[str, int | str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not key or not equals or not value:
+            raise Mistake(f"--slurm-set {setting}: write KEY=VALUE, such as timeout_min=60")
+        parameters[key] = int(value) if value.isdecimal() else value
+    if parameters and not slurm:
+        raise Mistake("--slurm-set is for jobs of Slurm; give --slurm, too")
+    return partial(SlurmPool, parameters=parameters) if slurm else RunPool
 
 
 def _plan(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from gossamer.core.inbox import Inbox
@@ -13,7 +14,7 @@ State = Any  # a NamedTuple of the algorithm's own, of (B, D) and (B, 1) tensors
 OnMissing = Literal["keep_own", "lose_mass"]
 
 
-def _no_loss(models: Tensor) -> Tensor:
+def _no_data(models: Tensor) -> Tensor:
     raise NotImplementedError("there are no data here to try a model on")
 
 
@@ -25,11 +26,15 @@ class Round(NamedTuple):
     rng: Streams  # random streams of the block's nodes in this round
     total: int = 1  # rounds of the run
     local_steps: int = 1  # of every round
-    loss: Callable[[Tensor], Tensor] = _no_loss  # (B, D) -> (B, 1): of these models on the nodes' next minibatches
+    loss: Callable[[Tensor], Tensor] = _no_data  # (B, D) -> (B, 1): of these models on the nodes' next minibatches
     layer_sizes: tuple[int, ...] = ()  # parameters of each of the model's tensors, in their order in the flat vector
     exchange: int = 0  # which exchange of the round this is,
     exchanges: int = 1  # of so many
     settling: bool = False  # is this one of the last rounds, without local steps? Precision is worth its bytes then
+    gradient: Callable[[Tensor], Tensor] = _no_data  # (B, D) -> (B, D): of these models on the nodes' minibatches of
+    # this round's first local step
+    step_loss: Tensor | None = None  # (B, 1): in a local step, of the minibatches whose gradient it takes
+    layer_shapes: tuple[tuple[int, ...], ...] = ()  # of the same tensors as layer_sizes
 
 
 class Algorithm:
@@ -70,6 +75,12 @@ class Algorithm:
     @property
     def tries_models(self) -> bool:
         """Does it ask for `round.loss`, so that data have an influence beside gradients?"""
+        return False
+
+    @property
+    def cross_gradients(self) -> bool:
+        """Does it answer every neighbour's model with a gradient (`round.gradient`) that is for that one alone? Then a
+        round has one exchange over the graph, and one more for each pairing of an edge colouring of its links."""
         return False
 
     @property
@@ -124,6 +135,13 @@ class Algorithm:
     def averaging_rate(self, round: Round) -> float:
         """By how much an exchange of this round moves a node towards the average."""
         return 1.0
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        """(B, D): the model that a neighbour makes of what it was last sent of every entry of each part, (B, width),
+        where NaN stands for never, or of the sums of a cumulative part; for audits. x0 is the common start. None: it
+        cannot be said. Unless defined, the part x."""
+        x = last.get("x")
+        return None if x is None or x.shape != x0.shape else torch.where(x.isnan(), x0, x)
 
     def weights(self, state: State) -> Tensor | None:
         """(B, ...): the push-sum weights, if it has any; their sum over all nodes is the number of nodes."""

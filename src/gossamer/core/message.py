@@ -36,6 +36,15 @@ def sparse_part(values: Tensor, sent: Tensor) -> Part:
     return Part(where(sent, values), sent)
 
 
+def all_or_nothing(part: Part, sent: bool) -> Part:
+    """A part that marks what is sent: all that it holds, or nothing."""
+    if sent:
+        return part if part.sent is not None else part._replace(sent=torch.ones_like(part.values, dtype=torch.bool))
+    zeros, integers = torch.zeros_like(part.values), part.quantized
+    nothing = integers and Quantized(zeros.to(torch.int16), torch.zeros_like(integers.scales), integers.bucket)
+    return Part(zeros, zeros.bool(), nothing)
+
+
 def where(marks: Tensor, yes: Tensor, no: Tensor | None = None) -> Tensor:
     """(B, width): `yes` where marked, elsewhere `no`, or 0. What torch.where does, in a tenth of the time."""
     arrays = [tensor.contiguous().numpy() for tensor in (marks, yes, no) if tensor is not None]

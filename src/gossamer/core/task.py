@@ -10,6 +10,10 @@ from torch import Tensor, nn
 Samples = NDArray[np.int64]  # indices into a data set
 
 
+class MetricError(ValueError):
+    """A metric of the user's own could not be computed."""
+
+
 class Task:
     """Model, data, loss and metric. It knows nothing of nodes: rows of models and lists of samples come in.
 
@@ -25,6 +29,11 @@ class Task:
     def layer_sizes(self) -> Sequence[int]:
         """The numbers of parameters of the model's tensors, in the order in which they stand in the flat vector."""
         raise NotImplementedError(f"{type(self).__name__} must define layer_sizes")
+
+    @property
+    def layer_shapes(self) -> Sequence[tuple[int, ...]]:
+        """The shapes of these tensors, for what treats a matrix as one; unless defined, vectors."""
+        return [(size,) for size in self.layer_sizes]
 
     @property
     def num_samples(self) -> int:
@@ -52,6 +61,25 @@ class Task:
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor) -> tuple[float, float]:
         """Loss and metric of one model (D,) with its buffers (K,) on these test samples."""
         raise NotImplementedError(f"{type(self).__name__} must define evaluate")
+
+    @property
+    def more_metrics(self) -> Sequence[str]:
+        """What `measure` tells beside loss and metric, such as ["f1"]."""
+        return ()
+
+    @property
+    def collects_outputs(self) -> bool:
+        """Is something measured of all outputs of a test together, so that its samples must not be divided?"""
+        return False
+
+    def measure(self, model: Tensor, samples: Samples, buffers: Tensor) -> Sequence[float]:
+        """Loss and metric, as `evaluate` has them, and then `more_metrics`."""
+        return self.evaluate(model, samples, buffers)
+
+    @property
+    def given_shards(self) -> Sequence[Samples] | None:
+        """The training samples of each node, where they come divided; None: the experiment's partition divides them."""
+        return None
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
@@ -98,6 +126,10 @@ class Task:
         return {"model": model.clone()}
 
     # The same task otherwise; ValueError if it cannot be.
+
+    def with_nodes(self, nodes: int) -> "Task":
+        """With the data of so many nodes, where these are given by a function of the node."""
+        return self
 
     def with_data(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor] | None) -> "Task":
         """With other training data, (inputs, targets), and other test data if there are any."""

@@ -1,23 +1,28 @@
 """A task from any torch module and any data: minibatches in, one loss out, one score per test sample."""
 
 import copy
+import inspect
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from gossamer.core import Samples, Task
 from gossamer.core.rng import permutation, philox
+from gossamer.core.task import MetricError
+from gossamer.data import datasets
+from gossamer.data.datasets import Batch, Collate, Data
 from gossamer.models.fused.layers import to_fast
+from gossamer.models.low_precision import LAYERS
 
-Data = tuple[Tensor, Tensor] | Dataset[Any]
+Metric = Callable[[Tensor, Tensor], Any]  # of all outputs and all targets of a test: a number, or a tensor of one
 _EVALUATION_BATCH = 50, 250  # samples at a time: of large ones fewer, what is computed of them should stay in the cache
 _EVALUATION_NUMBERS = 1 << 17  # of their inputs, between these limits
 
@@ -35,36 +40,44 @@ class Supervised(Task):
     """Your own model and data.
 
     `model` is a module, whose weights every node then starts from, or something that makes one when called, such as
-    its class, which is called under the experiment's seed. `train` and `test` are (inputs, targets) tensors or
-    map-style datasets of such pairs. Only parameters that require a gradient are trained and shared; what else
-    changes in training, such as the running statistics of batch normalization, stays with its node.
+    its class, which is called under the experiment's seed. `train` and `test` are (inputs, targets), a dictionary of
+    columns, or a map-style dataset (data/datasets.py has all forms); `train` may also be a list of these, one per node,
+    or a function of the node's number. A model that returns its loss itself, as Hugging Face's do, is taken at its
+    word; else `loss` is computed from its outputs and the targets. Only parameters that require a gradient are trained
+    and shared; what else changes in training, such as the running statistics of batch normalization, stays with its
+    node.
     """
 
     model: nn.Module | Callable[[], nn.Module]
-    train: Data
-    test: Data
+    train: Any
+    test: Any
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy  # mean over the minibatch
-    score: Callable[[Tensor, Tensor], Tensor] = correct  # one number per sample; its mean is the metric
-    metric: str = "accuracy"
+    score: Callable[[Tensor, Tensor], Tensor] | None = correct  # one number per sample; None: the first of `metrics`
+    metric: str = "accuracy"  # what the mean of the scores is
     clients: NDArray[np.int64] | None = None  # whose each training sample is
-    augment: Callable[[Tensor], Tensor] | None = None  # of a minibatch in training; may draw from torch's generator
-    prepare: Callable[[Tensor], Tensor] | None = None  # of every minibatch, such as bytes to numbers
+    augment: Callable[[Any], Any] | None = None  # of a minibatch in training; may draw from torch's generator
+    prepare: Callable[[Any], Any] | None = None  # of every minibatch, such as bytes to numbers
     device: str = "cpu"  # where gradients and tests are computed
     fused: bool = False  # in quicker layers, whose sums run in another order, where there are any
     test_clients: NDArray[np.int64] | None = None  # whose each test sample is, in the numbers of `clients`
     higher_is_better: bool = True  # of the metric
+    metrics: Mapping[str, Metric] = field(default_factory=dict)  # by name, each of all outputs and targets of a test
+    collate_fn: Collate | None = None  # how a dataset's samples become a minibatch; None: torch's default_collate
+    target: str = "labels"  # the key of the targets in a dictionary, or the column in a table
+    given_shards: Sequence[Samples] | None = None  # of each node, if `train` came divided
 
     def load(self) -> "Supervised":
-        """The task itself, once model and data are known to fit."""
-        for name, data in (("train", self.train), ("test", self.test)):
-            if isinstance(data, tuple) and not (
-                len(data) == 2 and all(isinstance(t, Tensor) for t in data) and len(data[0]) == len(data[1])
-            ):
-                given = " and ".join(f"{type(t).__name__} {tuple(getattr(t, 'shape', ()))}" for t in data)
-                must = f"{name} must be two tensors of the same length, inputs and targets, or a dataset"
-                raise ValueError(f"{must}; {given} were given")
-            if _length(data) == 0:
-                raise ValueError(f"{name} has no samples")
+        """The task with tensors in place of arrays and tables, once model and data are known to fit."""
+        if _is_function(self.train):
+            return self  # which data there are is known once the number of nodes is
+        if isinstance(self.train, list):
+            return self._joined(self.train).load()
+        data = {name: datasets.as_data(name, getattr(self, name), self.target) for name in ("train", "test")}
+        if any(data[name] is not getattr(self, name) and not _same(data[name], getattr(self, name)) for name in data):
+            return replace(self, train=data["train"], test=data["test"]).load()
+        self._check_metrics()
+        if self.score is None and self.metric not in self.metrics:
+            return replace(self, metric=next(iter(self.metrics))).load()
         if self.clients is not None and len(self.clients) != self.num_samples:
             raise ValueError(f"clients has {len(self.clients)} entries and train {self.num_samples} samples")
         number = self.num_test_samples
@@ -73,18 +86,49 @@ class Supervised(Task):
         self._try_out()
         return self
 
+    def with_nodes(self, nodes: int) -> "Supervised":
+        if not _is_function(self.train):
+            return self
+        return replace(self, train=[self.train(node) for node in range(nodes)]).load()
+
+    def _joined(self, parts: list[Any]) -> "Supervised":
+        """With the data of all nodes in one, and who has which."""
+        if not parts:
+            raise ValueError("train is an empty list; give one dataset per node")
+        if all(isinstance(one, Tensor) for one in parts):
+            raise ValueError("train is a list of tensors, and a list is one dataset per node; write (inputs, targets)")
+        found = [datasets.as_data(f"train of node {node}", one, self.target) for node, one in enumerate(parts)]
+        ends = np.cumsum([0, *map(datasets.length, found)])
+        shards = [np.arange(start, end) for start, end in pairwise(ends)]
+        return replace(self, train=datasets.joined(found), given_shards=shards)
+
+    def _check_metrics(self) -> None:
+        if self.score is None and not self.metrics:
+            raise ValueError("score is None and there are no metrics, so nothing would be measured; give one of them")
+        for name, metric in self.metrics.items():
+            if not callable(metric):
+                raise ValueError(f"metrics[{name!r}] must be a function of outputs and targets, {metric!r} was given")
+            if not str(name).isidentifier() or name in ("loss", "train_loss", "test_loss", "round", "seconds"):
+                raise ValueError(
+                    f"metrics has the name {name!r}; take a word such as f1, which means nothing else here"
+                )
+        if self.score is not None and self.metric in self.metrics:
+            raise ValueError(f"metrics has the name {self.metric!r}, which is that of the score; take another")
+
     def with_data(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor] | None) -> "Supervised":
         tested = self.test if test is None else test
-        return replace(self, train=train, test=tested, clients=None, test_clients=None).load()
+        return replace(self, train=train, test=tested, clients=None, test_clients=None, given_shards=None).load()
 
     def with_validation_split(self, share: float) -> "Supervised":
         """Which samples are held out is fixed, so that they stay unseen whatever the seed."""
+        if self.given_shards is not None:
+            raise ValueError(f"{share} was given, and train came divided by node; hold samples out of it yourself")
         order = permutation(philox(0, "held out"), self.num_samples)
         held, kept = np.split(order, [max(1, round(share * self.num_samples))])
         held.sort()
         kept.sort()
         whose = [None if self.clients is None else self.clients[part] for part in (kept, held)]
-        train, test = (_part(self.train, part) for part in (kept, held))
+        train, test = (datasets.part(self.train, part) for part in (kept, held))
         return replace(self, train=train, test=test, clients=whose[0], test_clients=whose[1])
 
     def on(self, device: str) -> "Supervised":
@@ -93,6 +137,8 @@ class Supervised(Task):
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f'{device!r} was given, which torch cannot use here ({reason}); take "cpu"') from error
+        if any(type(layer) in LAYERS.values() for layer in self.module.modules()):
+            raise ValueError(f'{device!r} was given, and layers of eight bits are computed on the CPU; take "cpu"')
         return replace(self, device=device)
 
     def with_fused_layers(self) -> "Supervised":
@@ -100,8 +146,8 @@ class Supervised(Task):
 
     def fingerprint_arrays(self) -> Iterator[NDArray[Any]]:
         for data in (self.train, self.test):
-            if isinstance(data, tuple):  # of another kind of data set, sizes and labels must do
-                yield from (tensor.numpy() for tensor in data)
+            if datasets.is_in_tensors(data):  # of another kind of data set, sizes and labels must do
+                yield from (tensor.numpy() for tensor in (data if isinstance(data, tuple) else data.values()))
 
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
@@ -109,18 +155,21 @@ class Supervised(Task):
             raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
         self._check_targets()
         few = np.arange(min(2, self.num_samples))
+        tested = few[: self.num_test_samples]
         before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
         with torch.random.fork_rng(devices=[]):
             try:
                 buffers = self.buffers[None].clone()
                 self.gradient(self.initial_model(0)[None], few[None], [0], buffers)
-                inputs, targets = self._fetch(self.test, few[: self.num_test_samples])
                 with torch.no_grad():
-                    shape = self.score(self.module.eval()(inputs), targets).shape
+                    self.module.eval()
+                    _, outputs, targets = self._outputs(self._fetch(self.test, tested))
+                    shape = None if self.score is None else self.score(outputs, targets).shape
             except Exception as error:
-                raise ValueError(f"the model does not take the data: {type(error).__name__}: {error}") from error
-        if shape != (len(targets),):
-            raise ValueError(f"score must give one number per sample, of {len(targets)} samples it gave {tuple(shape)}")
+                raise ValueError(f"the model does not take the data: {_told(error)}") from error
+            self._try_metrics()
+        if shape is not None and shape != (len(tested),):
+            raise ValueError(f"score must give one number per sample, of {len(tested)} samples it gave {tuple(shape)}")
         for name, buffer in self.module.named_buffers():
             same, value = before[name]
             counts = name.endswith("num_batches_tracked") or buffer.is_floating_point()
@@ -130,17 +179,24 @@ class Supervised(Task):
                     "make it a tensor of floating-point numbers that is changed in place, or leave its layer out"
                 )
 
+    def _try_metrics(self) -> None:
+        """On samples from all over the test data, so that classes that come one after the other are among them."""
+        if self.metrics:
+            some = np.unique(np.linspace(0, self.num_test_samples - 1, 64).astype(np.int64))
+            self.measure(self.initial_model(0), some, self.buffers)
+
     def _check_targets(self) -> None:
         """ValueError if cross-entropy would look for an output that is not there, perhaps in some later round."""
         if self.loss is not nn.functional.cross_entropy:
             return
         for name, data in (("train", self.train), ("test", self.test)):
-            targets = _targets_at_hand(data)
-            if targets is None or targets.is_floating_point():
+            targets = datasets.targets_at_hand(data, self.target)
+            if targets is None or targets.is_floating_point() or targets.ndim != 1:
                 continue
             try:
                 with torch.random.fork_rng(devices=[]), torch.no_grad():
-                    num_outputs = self.module.eval()(self._fetch(data, np.arange(1))[0]).shape[1]
+                    self.module.eval()
+                    num_outputs = self._outputs(self._fetch(data, np.arange(1)))[1].shape[1]
             except Exception:
                 return  # the model does not take the data, which `_try_out` tells
             outputs = f"the model has {num_outputs} outputs, 0 to {num_outputs - 1}"
@@ -153,9 +209,9 @@ class Supervised(Task):
     def module(self) -> nn.Module:
         """Where rows are put to be trained and tested; the user's own module is left alone."""
         module = self._new_module()
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad and parameter.dtype != torch.float32:
-                raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
+        if not isinstance(module, nn.Module):
+            raise ValueError(f"model must be a torch module, or a function that makes one, {module!r} was given")
+        _check_parameters(module)
         return (to_fast(module) if self.fused else module).to(self.device).train()
 
     def _new_module(self) -> nn.Module:
@@ -196,21 +252,25 @@ class Supervised(Task):
     def layer_sizes(self) -> list[int]:
         return [p.numel() for p in self._parameters]
 
+    @cached_property
+    def layer_shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(p.shape) for p in self._parameters]
+
     @property
     def num_samples(self) -> int:
-        return _length(self.train)
+        return datasets.length(self.train)
 
     @property
     def num_test_samples(self) -> int:
-        return _length(self.test)
+        return datasets.length(self.test)
 
     @cached_property
     def labels(self) -> NDArray[np.int64] | None:
-        return _labels(self.train)
+        return datasets.labels(self.train, self.target)
 
     @cached_property
     def test_labels(self) -> NDArray[np.int64] | None:
-        return _labels(self.test)
+        return datasets.labels(self.test, self.target)
 
     def initial_model(self, seed: int) -> Tensor:
         module = self.model if isinstance(self.model, nn.Module) else _seeded(self.model, seed)
@@ -219,52 +279,135 @@ class Supervised(Task):
     def gradient(
         self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        models = models.to(self.device)  # on the CPU this is no copy, nor are those below
-        kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers.to(self.device)
+        home = models.device
+        models = models.to(self.device)  # where they are there already this is no copy, nor are those below
+        kept = self.buffers.repeat(len(models), 1) if buffers is None else buffers
+        there = kept.to(self.device)
         gradients = torch.empty_like(models)
         losses = torch.zeros(len(models), device=self.device)
         for row, (batch, seed) in enumerate(zip(samples, seeds, strict=True)):
-            inputs, targets = self.minibatch(batch, seed)
-            losses[row] = self.gradient_of_row(models[row], kept[row], inputs, targets, gradients[row])
-        if buffers is not None and kept is not buffers:
-            buffers.copy_(kept)
-        return losses.cpu(), gradients.cpu()
+            losses[row] = self.gradient_of_row(models[row], there[row], self.minibatch(batch, seed), gradients[row])
+        if there is not kept:
+            kept.copy_(there)
+        return losses.to(home), gradients.to(home)
 
-    def gradient_of_row(self, model: Tensor, buffers: Tensor, inputs: Tensor, targets: Tensor, out: Tensor) -> Tensor:
+    def gradient_of_row(self, model: Tensor, buffers: Tensor, batch: Batch, out: Tensor) -> Tensor:
         """The loss of a model (D,) on a minibatch; its gradient goes into `out`."""
         if not self.module.training:  # saying so to every layer takes as long as a layer
             self.module.train()
         self._bind(model, buffers)
-        loss = self.loss(self.module(inputs), targets)
+        loss = self._loss(*self._outputs(batch))
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=out)
         return loss.detach()
 
-    def minibatch(self, samples: Samples, seed: int) -> tuple[Tensor, Tensor]:
+    def _outputs(self, batch: Batch) -> tuple[Tensor | None, Any, Any]:
+        """The loss that the model gave itself, if it did; its outputs; the targets of the batch, if it has any."""
+        if isinstance(batch, Mapping):
+            names, targets = self._arguments(tuple(batch)), batch.get(self.target)
+            found = self.module(batch) if names is None else self.module(**{name: batch[name] for name in names})
+        else:
+            inputs, targets = batch
+            found = self.module(*batch) if self._takes_targets else self.module(inputs)
+        if isinstance(found, Mapping):  # as Hugging Face's models return it
+            others = [value for key, value in found.items() if key != "loss"]
+            return found.get("loss"), found.get("logits", others[0] if others else None), targets
+        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Tensor) and found[0].ndim == 0:
+            return found[0], found[1], targets
+        return None, found, targets
+
+    def _loss(self, own: Tensor | None, outputs: Any, targets: Any) -> Tensor:
+        if own is not None:
+            return own
+        if targets is None:
+            raise ValueError(f"the model returned no loss, and a batch has no {self.target!r} to compute one with")
+        return self.loss(outputs, targets)
+
+    def _arguments(self, keys: tuple[str, ...]) -> list[str] | None:
+        """Which entries of a batch the model's forward takes by name; None: it takes the batch as it is."""
+        taken = self._parameters_of_forward
+        if named := [key for key in keys if key in taken]:
+            return named
+        by_any_name = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+        return list(keys) if by_any_name else None
+
+    @cached_property
+    def _parameters_of_forward(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.module.forward).parameters
+
+    @cached_property
+    def _takes_targets(self) -> bool:
+        """Does forward need two arguments, as forward(inputs, targets) -> loss, outputs does?"""
+        kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        needed = [one for one in self._parameters_of_forward.values() if one.kind in kinds and one.default is one.empty]
+        return len(needed) == 2
+
+    def minibatch(self, samples: Samples, seed: int) -> Batch:
         """Training samples as the model takes them, (b, ...) or, of tensors, (B, b, ...) for (B, b) of them. Whatever
         is random in them, and in what the model then does with them, is drawn from the seed."""
-        _seed_all(seed, self.train)
+        self._seed(seed, self.train)
         return self._fetch(self.train, samples, self.augment)
 
+    @property
+    def gives_pairs(self) -> bool:
+        """Are minibatches inputs and targets, and is a model's loss computed from its outputs?"""
+        pairs = isinstance(self.train, tuple) or not isinstance(self._fetch(self.train, np.arange(1)), Mapping)
+        return pairs and not self._takes_targets
+
+    @property
+    def more_metrics(self) -> Sequence[str]:
+        return [name for name in self.metrics if name != self.metric]
+
+    @property
+    def collects_outputs(self) -> bool:
+        return bool(self.metrics)
+
     def evaluate(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> tuple[float, float]:
+        loss, metric, *_ = self._measured(model, samples, buffers, [self.metric] if self.score is None else [])
+        return loss, metric
+
+    def measure(self, model: Tensor, samples: Samples, buffers: Tensor | None = None) -> Sequence[float]:
+        return self._measured(model, samples, buffers, list(self.metrics))
+
+    def _measured(self, model: Tensor, samples: Samples, buffers: Tensor | None, names: Sequence[str]) -> list[float]:
+        """The test loss, the mean score if there is one, and these of the metrics."""
         self.module.eval()
         self._bind(model.to(self.device), (self.buffers if buffers is None else buffers).to(self.device))
         size = self._evaluation_batch
-        _seed_all(0, self.test)
+        self._seed(0, self.test)
         loss = score = 0.0
+        collected: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
             for start in range(0, len(samples), size):
-                inputs, targets = self._fetch(self.test, samples[start : start + size])
-                output = self.module(inputs)
-                loss += self.loss(output, targets).item() * len(targets)
-                score += self.score(output, targets).sum().item()
-        return loss / len(samples), score / len(samples)
+                some = samples[start : start + size]
+                own, outputs, targets = self._outputs(self._fetch(self.test, some))
+                loss += self._loss(own, outputs, targets).item() * len(some)
+                if self.score is not None:
+                    score += self.score(outputs, targets).sum().item()
+                if names:
+                    collected.append((outputs.cpu(), targets.cpu()))
+        found = [loss / len(samples)] if self.score is None else [loss / len(samples), score / len(samples)]
+        if names:
+            outputs, targets = (torch.cat(parts) for parts in zip(*collected, strict=True))
+            found += [self._metric(name, outputs, targets) for name in names]
+        return found
+
+    def _metric(self, name: str, outputs: Tensor, targets: Tensor) -> float:
+        try:
+            return float(self.metrics[name](outputs, targets))
+        except Exception as error:
+            raise MetricError(
+                f"metrics[{name!r}] failed on outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}: "
+                f"{_told(error)}"
+            ) from error
 
     @cached_property
     def _evaluation_batch(self) -> int:
         least, most = _EVALUATION_BATCH
-        inputs, _ = self._fetch(self.test, np.arange(1))
-        return min(max(_EVALUATION_NUMBERS // inputs.numel(), least), most)
+        batch = self._fetch(self.test, np.arange(1))
+        columns = batch.values() if isinstance(batch, Mapping) else batch[:1]
+        largest: int = max([1, *(one.numel() for one in columns if isinstance(one, Tensor))])
+        return min(max(_EVALUATION_NUMBERS // largest, least), most)
 
     def _bind(self, model: Tensor, buffers: Tensor) -> None:
         """Make the module's parameters and its buffers views of these rows: nothing is copied."""
@@ -272,79 +415,60 @@ class Supervised(Task):
             for tensor, values in zip(bound, torch.split(row, [tensor.numel() for tensor in bound]), strict=True):
                 tensor.data = values.view(tensor.shape)
 
-    def _fetch(
-        self, data: Data, samples: Samples, augment: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """A minibatch, where and as the model takes it."""
-        if isinstance(data, tuple):
-            index = torch.from_numpy(samples)
-            inputs, targets = (  # what tensor[index] is, in a quarter of its time
-                tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:]) for tensor in data
-            )
-        else:
-            inputs, targets = default_collate([data[int(i)] for i in samples])
-        if augment is not None:
-            inputs = augment(inputs)
-        if self.prepare is not None:
-            inputs = self.prepare(inputs)
-        return inputs.to(self.device), targets.to(self.device)
+    def _fetch(self, data: Data, samples: Samples, augment: Callable[[Any], Any] | None = None) -> Batch:
+        """A minibatch, where and as the model takes it. What changes it is given the inputs of a pair, and all of a
+        dictionary."""
+        batch = datasets.fetch(data, samples, self.collate_fn)
+        for change in (augment, self.prepare):
+            if change is not None:
+                batch = change(batch) if isinstance(batch, Mapping) else (change(batch[0]), *batch[1:])
+        return datasets.map_batch(lambda tensor: tensor.to(self.device), batch)
+
+    def _seed(self, seed: int, data: Data) -> None:
+        """Seed whatever a model or the transforms of a dataset may draw from."""
+        torch.default_generator.manual_seed(seed)
+        if self.device != "cpu":
+            torch.manual_seed(seed)  # the devices' own generators, too
+        if not datasets.is_in_tensors(data):
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
 
 
 def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    if not callable(make):
+        raise ValueError(f"model must be a torch module, or a function that makes one, {make!r} was given")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()
 
 
-def _seed_all(seed: int, data: Data) -> None:
-    """Seed whatever a model or the transforms of a dataset may draw from."""
-    torch.default_generator.manual_seed(seed)
-    if not isinstance(data, tuple):
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
+def _told(error: Exception) -> str:
+    """Its kind and its first line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _length(data: Data) -> int:
-    return len(data[0]) if isinstance(data, tuple) else len(data)  # type: ignore[arg-type]
+def _is_function(data: Any) -> bool:
+    return inspect.isroutine(data) or (callable(data) and not hasattr(data, "__getitem__"))
 
 
-def _part(data: Data, samples: Samples) -> Data:
-    """Some of the samples."""
+def _same(data: Data, given: Any) -> bool:
+    """Are these the same tensors, in a container of their own at most?"""
     if isinstance(data, tuple):
-        return data[0][torch.from_numpy(samples)], data[1][torch.from_numpy(samples)]
-    return Subset(data, samples.tolist())
+        return isinstance(given, tuple) and all(a is b for a, b in zip(data, given, strict=True))
+    return isinstance(given, dict) and isinstance(data, dict) and all(data[key] is given.get(key) for key in data)
 
 
-def _targets_at_hand(data: Data) -> Tensor | None:
-    """All targets as the loss will see them, if no sample has to be read for them."""
-    whole: Any = data
-    while isinstance(whole, Subset):
-        whole = whole.dataset
-    kept = hasattr(whole, "targets") and getattr(whole, "target_transform", None) is None
-    if not (kept or isinstance(whole, tuple | TensorDataset)):
-        return None
-    try:
-        return _targets(data)
-    except (TypeError, ValueError):
-        return None  # not numbers
-
-
-def _labels(data: Data) -> NDArray[np.int64] | None:
-    """The targets, if they are classes."""
-    try:
-        targets = _targets(data)
-    except (TypeError, ValueError):
-        return None  # not numbers, so only partitions that need no labels will do
-    return None if targets.is_floating_point() or targets.ndim != 1 else targets.numpy().astype(np.int64)
-
-
-def _targets(data: Data) -> Tensor:
-    if isinstance(data, tuple):
-        return data[1]
-    if isinstance(data, TensorDataset):
-        return data.tensors[1]
-    if isinstance(data, Subset):
-        return _targets(data.dataset)[torch.as_tensor(data.indices)]
-    if hasattr(data, "targets"):  # as torchvision's data sets have it
-        return torch.as_tensor(data.targets)
-    return torch.as_tensor([data[i][1] for i in range(_length(data))])
+def _check_parameters(module: nn.Module) -> None:
+    """ValueError if a trained parameter cannot be a part of a row. Tied ones are one parameter, and no trouble."""
+    places: dict[int, str] = {}
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"parameter {name!r} has no shape yet; call the model once before you give it")
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
+        if parameter.numel() and (other := places.setdefault(parameter.untyped_storage().data_ptr(), name)) != name:
+            raise ValueError(
+                f"parameters {other!r} and {name!r} share memory; to tie them, let both be the same nn.Parameter"
+            )

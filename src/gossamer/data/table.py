@@ -1,7 +1,8 @@
 """Your own table: a csv or Parquet file in which one column is to be predicted from the others.
 
 Columns of numbers are scaled to mean 0 and deviation 1 over the training rows, and what is missing becomes the mean.
-Columns of words become one column per word.
+Columns of words become one column per word. Several sites that train together, each with a table of its own, must do so
+in the same way: then `numbers`, `words` and `classes` say how, and `gossamer data agree` writes them.
 """
 
 import csv
@@ -47,9 +48,16 @@ class Table:
     model: Architecture = Mlp()
     precision: Precision = "float32"
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
+    numbers: tuple[
+        tuple[str, float, float], ...
+    ] = ()  # columns of numbers with mean and deviation; by default the file's
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # columns of words with their words; others become zeros
+    classes: tuple[str, ...] = ()  # of the target, in order
 
     def __post_init__(self) -> None:
         own(self.file)
+        if any(deviation <= 0 for _, _, deviation in self.numbers):
+            raise ValueError("numbers: a deviation must be above 0")
         check_share(self.test_share)
         if not self.file.endswith((".csv", ".parquet")):
             raise ValueError(f"file must end in .csv or .parquet, {self.file!r} was given")
@@ -62,14 +70,15 @@ class Table:
         found = self.source.find(self.root)
         path = found.path(found.layout.files[0])
         with self.source.reading(path):
-            columns = _read_csv(path) if self.file.endswith(".csv") else _read_parquet(path)
-            for name in (self.target, *self.leave_out, *([self.client] if self.client else [])):
-                if name not in columns:
-                    raise DataError(f"{path} has no column {name!r}, only {', '.join(columns)}")
+            columns = read_columns(path)
+            self.check_columns(path, columns)
             targets, outputs = self._targets(columns[self.target])
             train, test = fixed_split(len(targets), self.test_share)
-            unseen = {self.target, self.client, *self.leave_out}
-            tables = [_numbers(name, columns[name], train.numpy()) for name in columns if name not in unseen]
+            if self.numbers or self.words:
+                tables = [_scaled(_as_numbers(columns[name]), mean, std) for name, mean, std in self.numbers]
+                tables += [_one_hot(columns[name], words) for name, words in self.words]
+            else:
+                tables = [_numbers(name, columns[name], train.numpy()) for name in self.input_columns(columns)]
             if not tables:
                 raise ValueError("it has no column to predict from")
             inputs = torch.from_numpy(np.concatenate(tables, 1))
@@ -78,19 +87,40 @@ class Table:
         pairs = [(inputs[part], targets[part]) for part in (train, test)]
         return Arrays(pairs[0], pairs[1], (inputs.shape[1],), outputs, *clients)
 
+    def check_columns(self, path: Path, columns: dict[str, Column]) -> None:
+        agreed = [name for name, *_ in (*self.numbers, *self.words)]
+        for name in (self.target, *self.leave_out, *([self.client] if self.client else []), *agreed):
+            if name not in columns:
+                raise DataError(f"{path} has no column {name!r}, only {', '.join(columns)}")
+
+    def input_columns(self, columns: dict[str, Column]) -> list[str]:
+        """Those to predict from."""
+        return [name for name in columns if name not in {self.target, self.client, *self.leave_out}]
+
     def _targets(self, column: Column) -> tuple[Tensor, int]:
         if any(value is None for value in column):
             raise ValueError(f"its column {self.target!r} has empty places")
         if self.regression:
             return torch.tensor([float(value) for value in column]), 1
-        names, numbers = _numbered(column)
-        return torch.from_numpy(numbers), len(names)
+        if not self.classes:
+            names, numbers = _numbered(column)
+            return torch.from_numpy(numbers), len(names)
+        if strange := sorted({str(value) for value in column} - {*self.classes}):
+            raise ValueError(
+                f"its column {self.target!r} has {strange[0]!r}, and the classes are {', '.join(self.classes)}"
+            )
+        return torch.tensor([self.classes.index(str(value)) for value in column]), len(self.classes)
 
     def load(self) -> Supervised:
         if not self.regression:
             return task_of(self, self.arrays())
         measure = {"score": absolute_error, "metric": "absolute_error", "higher_is_better": False}
         return task_of(self, self.arrays(), loss=square_error, **measure)
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """The columns of a csv or Parquet file. ValueError if it is damaged."""
+    return _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
 
 
 def _read_csv(path: Path) -> dict[str, Column]:
@@ -127,16 +157,43 @@ def _in_order(name: str) -> tuple[float, str]:
         return float("inf"), name
 
 
+def is_number(column: Column) -> bool:
+    """Is everything in it a number, or missing?"""
+    try:
+        _as_numbers(column)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _as_numbers(column: Column) -> NDArray[np.float64]:
+    """NaN where nothing is known. ValueError if something is no number."""
+    return np.array([np.nan if value is None else float(value) for value in column])
+
+
 def _numbers(name: str, column: Column, train: NDArray[np.int64]) -> NDArray[np.float32]:
     """(rows, 1) of a column of numbers, (rows, words) of one of words."""
-    try:
-        values = np.array([np.nan if value is None else float(value) for value in column])
-    except (TypeError, ValueError):
+    if not is_number(column):
         words, places = _numbered(column)
         if len(words) > _MOST_WORDS:
-            raise ValueError(f"its column {name!r} has {len(words)} different words; name it in leave_out") from None
+            raise ValueError(f"its column {name!r} has {len(words)} different words; name it in leave_out")
         return np.eye(len(words), dtype=np.float32)[places]
+    values = _as_numbers(column)
     known = values[train][np.isfinite(values[train])]
     mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
-    scaled = np.where(np.isfinite(values), (values - mean) / (deviation or 1.0), 0.0)
-    return scaled.astype(np.float32)[:, None]
+    return _scaled(values, mean, deviation or 1.0)
+
+
+def _scaled(values: NDArray[np.float64], mean: float, deviation: float) -> NDArray[np.float32]:
+    """(rows, 1); what is missing becomes the mean."""
+    return np.where(np.isfinite(values), (values - mean) / deviation, 0.0).astype(np.float32)[:, None]
+
+
+def _one_hot(column: Column, words: tuple[str, ...]) -> NDArray[np.float32]:
+    """(rows, words); of a word that is not among them, zeros."""
+    texts = np.array([str(value) for value in column])
+    return (
+        (texts[:, None] == np.array(words)[None, :]).astype(np.float32)
+        if words
+        else np.zeros((len(texts), 0), np.float32)
+    )

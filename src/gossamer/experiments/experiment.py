@@ -1,10 +1,12 @@
 """An experiment: one typed value that says everything about a run."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Literal, get_type_hints
 
 import msgspec
+import numpy as np
 
 from gossamer.algorithms import Dpsgd
 from gossamer.core import Algorithm, Round, Samples, Streams, Task
@@ -15,8 +17,9 @@ from gossamer.experiments.tables import ExperimentError, TaskSource, named, sect
 from gossamer.graphs.clock import Clock
 from gossamer.graphs.delivery import Delivery
 from gossamer.graphs.faults import Faults
+from gossamer.graphs.matchings import GraphThenPairings
 from gossamer.graphs.topologies import RandomRegular, Ring, Topology
-from gossamer.training.optimizer import Optimizer
+from gossamer.training.optimizer import SGD, LocalOptimizer
 from gossamer.training.privacy import Privacy
 from gossamer.training.trainer import Trainer, trainer_for
 from gossamer.wire.endpoint import Endpoint
@@ -94,7 +97,7 @@ class Experiment:
     seed: int = 0
     nodes: int = 16
     rounds: int = 100
-    local_steps: int = 3  # SGD steps of a node per round, tau
+    local_steps: int = 3  # steps of a node's optimizer per round, tau
     exchanges: int = 1  # per round, each over a mixing matrix of its own
     settle: int = 0  # so many of the rounds, the last ones, exchange without training
     asynchronous: bool = False  # until they settle, nodes wait for nobody: each takes what has come when it is ready
@@ -103,11 +106,11 @@ class Experiment:
     partition: Partition = field(default_factory=Iid)
     topology: Topology = field(default_factory=RandomRegular)
     algorithm: Algorithm = field(default_factory=Dpsgd)
-    optimizer: Optimizer = field(default_factory=Optimizer)
+    optimizer: LocalOptimizer = field(default_factory=SGD)
     evaluation: Evaluation = field(default_factory=Evaluation)
     strategy: Literal["auto", "rows", "batched", "vmap"] = "auto"  # how the gradients of many nodes are computed
     fast: bool = False  # quicker layers in models that have them, whose last bits differ from those of torch's own
-    device: str = "cpu"  # where gradients and tests are computed, as torch names it
+    device: str = "cpu"  # where local steps and tests are computed, as torch names it; another has one worker
     wire: Wire = field(default_factory=Wire)
     faults: Faults = field(default_factory=Faults)
     privacy: Privacy = field(default_factory=Privacy)
@@ -155,11 +158,14 @@ class Experiment:
             task = self.task.load()
             if not isinstance(task, Task):
                 raise ValueError(f"{type(self.task).__name__}.load() must return a gs.Task, {task!r} was given")
+            task = task.with_nodes(self.nodes)
         if self.evaluation.validation:
             with section("evaluation.validation"):
                 task = task.with_validation_split(self.evaluation.validation)
         if self.device != "cpu":
             with section("device"):
+                if self.fast:
+                    raise ValueError(f"{self.device!r} was given, and fast layers are for the CPU; set fast = false")
                 task = task.on(self.device)
         if self.fast:
             with section("fast"):
@@ -185,15 +191,22 @@ class Experiment:
             period = self.topology.period(self.nodes, self.seed)
             returning = [replace(mixing, period=period) for mixing in mixings]
             prepared = [self.algorithm.prepare(mixing, tuple(task.layer_sizes)) for mixing in returning]
-        return replace(experiment, algorithm=prepared[-1])._resolved(task)
+        experiment = replace(experiment, algorithm=prepared[-1])._resolved(task)
+        return experiment._with_answers() if self.algorithm.cross_gradients else experiment
 
     def _pooled(self) -> "Experiment":
         """One node with all data, which takes as many samples per step as all nodes would."""
         pooled = replace(self, nodes=1, batch_size=self.batch_size * self.nodes, partition=Iid(), topology=Ring())
         return replace(pooled, evaluation=replace(self.evaluation, nodes="all"), faults=Faults(), clock=Clock())
 
+    def _with_answers(self) -> "Experiment":
+        """In every round all links once for models, and each by itself for the gradient that comes back."""
+        topology = GraphThenPairings(self.topology)
+        return replace(self, topology=topology, exchanges=topology.period(self.nodes, self.seed))
+
     def _resolved(self, task: Task) -> "Experiment":
-        counts = self.nodes, self.rounds, self.nodes * self.local_steps * self.batch_size, task.num_test_samples
+        trained = self.nodes * self.local_steps * self.optimizer.accumulate * self.batch_size
+        counts = self.nodes, self.rounds, trained, task.num_test_samples
         return replace(self, evaluation=self.evaluation.resolved(*counts))
 
     @property
@@ -212,7 +225,19 @@ class Experiment:
     def shards(self, task: Task) -> list[Samples]:
         """The training samples of each node."""
         with section("partition"):
+            if task.given_shards is not None:
+                return self._given(task.given_shards)
             return self.partition.split(task.labels, task.clients, task.num_samples, self.nodes, self.seed)
+
+    def _given(self, shards: Sequence[Samples]) -> list[Samples]:
+        """Those that came with the data."""
+        if not isinstance(self.partition, Iid):
+            raise ValueError(f"{named(self.partition)} was given, and train came divided by node; leave it out")
+        if self.algorithm.pools_data:
+            return [np.concatenate(shards)]
+        if len(shards) != self.nodes:
+            raise ValueError(f"train has the data of {len(shards)} nodes, and there are {self.nodes}; give as many")
+        return list(shards)
 
 
 def _check(holds: bool, key: str, must: str, given: object) -> None:
@@ -225,6 +250,13 @@ def _check_types(value: Any) -> None:
     hints = get_type_hints(type(value))
     for f in fields(value):
         given, hint = getattr(value, f.name), hints[f.name]
+        kind = given if isinstance(given, type) else type(given)
+        if f.name == "optimizer" and kind.__module__.startswith("torch.optim"):
+            raise ValueError(
+                "optimizer must be an instance such as gs.SGD(), gs.Adam() or gs.AdamW(), or a gs.LocalOptimizer of "
+                f"your own; torch.optim.{kind.__name__} was given, which has the state of one module, and every node "
+                "has one"
+            )
         if isinstance(given, type):
             name = given.__name__
             raise ValueError(f"{f.name} must be an instance, the class {name} was given; write {name}()")
@@ -235,5 +267,4 @@ def _check_types(value: Any) -> None:
         try:
             msgspec.convert(given, hint)
         except msgspec.ValidationError:
-            kind = type(given).__name__
-            raise ValueError(f"{f.name} must be {words(hint)}, {given!r} ({kind}) was given") from None
+            raise ValueError(f"{f.name} must be {words(hint)}, {given!r} ({type(given).__name__}) was given") from None

@@ -6,15 +6,16 @@ Data sets are read from the directory of --data; see docs/data.md.
 from collections.abc import Callable
 from dataclasses import replace
 
-from gossamer.algorithms import Dpsgd, Jwins, Lace, QuantSgp, RandomSampling, Scsp, Sgp, Silk, SparsePush
+from gossamer.algorithms import Cga, CompCga, Dpsgd, Jwins, Lace, QuantSgp, RandomSampling, Scsp, Sgp, Silk, SparsePush
 from gossamer.compressors import Chain, LayerwiseTopK, Quantize, TopK
 from gossamer.core import Algorithm
 from gossamer.data import CelebA, Cifar10, Digits, Femnist, MovieLens, Shakespeare
 from gossamer.data.partition import ByClient, LabelCuts, LabelShards, Partition, Skew
 from gossamer.experiments.experiment import Evaluation, Experiment, TaskSource
-from gossamer.graphs.topologies import DirectedRing, FourNodeRing, Matchings, RandomRegular, Topology
+from gossamer.graphs.topologies import DirectedRing, FourNodeRing, Matchings, RandomRegular, Ring, Topology
 from gossamer.models import FemnistCnn, MatrixFactorization, ResNet20, StackedLstm
-from gossamer.training.optimizer import Optimizer, Steps
+from gossamer.training.optimizer import Optimizer
+from gossamer.training.schedules import Steps
 
 # -- the demonstration's setting: the digits, non-IID, on sixteen nodes; small, and over in seconds --------------------
 
@@ -59,6 +60,21 @@ def lace_digits() -> Experiment:
     """Lace on the digits: pairs that share a memory, two meetings per round, and four rounds to settle."""
     experiment = _digits("lace-digits", Lace(kept=0.06))
     return replace(experiment, rounds=154, settle=4, exchanges=2, topology=Matchings())
+
+
+def _cross_gradients(name: str, algorithm: Algorithm) -> Experiment:
+    experiment = replace(_digits(name, algorithm), rounds=300, local_steps=1, topology=Ring())
+    return replace(experiment, optimizer=Optimizer(learning_rate=0.05))
+
+
+def cga_digits() -> Experiment:
+    """Cross-gradient aggregation on the digits: neighbours on a ring answer models with gradients."""
+    return _cross_gradients("cga-digits", Cga())
+
+
+def comp_cga_digits() -> Experiment:
+    """The same with answers of one bit per parameter, and error feedback."""
+    return _cross_gradients("comp-cga-digits", CompCga())
 
 
 # -- JWINS's experiments: 96 nodes on a random 4-regular graph, data that differ from node to node ---------------------
@@ -262,6 +278,8 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "jwins-digits": jwins_digits,
     "silk-digits": silk_digits,
     "lace-digits": lace_digits,
+    "cga-digits": cga_digits,
+    "comp-cga-digits": comp_cga_digits,
     "sgp-ring": sgp_ring,
     "sparse-push-ring": sparse_push_ring,
     "scsp-ring": scsp_ring,

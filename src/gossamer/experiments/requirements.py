@@ -3,10 +3,16 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
+import torch
+
+from gossamer.algorithms.composition import expand
 from gossamer.core import OnMissing, Task
+from gossamer.core.state import tensors_of
 from gossamer.experiments.tables import ExperimentError, named, section
 from gossamer.graphs.mixing_matrix import MixingMatrix
+from gossamer.training.optimizer import SGD, LocalOptimizer
 from gossamer.training.privacy import is_installed as can_account
+from gossamer.training.schedules import Plateau
 
 if TYPE_CHECKING:
     from gossamer.experiments.experiment import Experiment
@@ -20,6 +26,8 @@ def check(experiment: "Experiment", task: Task) -> list[MixingMatrix]:
     _check_declarations(experiment)
     _check_graph(experiment)
     _check_rounds(experiment)
+    if experiment.device.startswith("mps"):
+        _check_precision(experiment)
     if experiment.privacy.on:
         _check_privacy(experiment, task)
     with section("topology"):
@@ -88,6 +96,11 @@ def _check_rounds(experiment: "Experiment") -> None:
             "leave the faults out, or take an algorithm such as dpsgd, jwins or sparse-push"
         )
     _check_asynchrony(experiment)
+    if algorithm.cross_gradients and not _is_plain(experiment.optimizer):
+        raise ExperimentError(
+            f"optimizer: {name} steps along several nodes' gradients, which only its own momentum follows; "
+            "take sgd with a learning rate and a schedule per round alone, and set algorithm.momentum"
+        )
     settling = experiment.rounds - experiment.training_rounds
     if experiment.training_rounds <= 0:
         what = "full_rounds" if algorithm.final_rounds > experiment.settle else "settle"
@@ -132,6 +145,23 @@ def _check_asynchrony(experiment: "Experiment") -> None:
         )
 
 
+def _check_precision(experiment: "Experiment") -> None:
+    """Refuse states of double precision where the device has none."""
+    state = experiment.optimizer.wrap(expand(experiment.algorithm)).init(torch.zeros(1, 2))
+    if double := [name for name, tensor in tensors_of(state) if tensor.dtype == torch.float64]:
+        raise ExperimentError(
+            f"device: {named(experiment.algorithm)} keeps {', '.join(double)} in double precision, which "
+            f'{experiment.device} does not have; take "cpu" or "cuda", or an algorithm such as dpsgd or jwins'
+        )
+
+
+def _is_plain(optimizer: LocalOptimizer) -> bool:
+    """Is it SGD with a learning rate, and a schedule that follows the rounds, and no more?"""
+    return optimizer == SGD(optimizer.learning_rate, schedule=optimizer.schedule) and not isinstance(
+        optimizer.schedule, Plateau
+    )
+
+
 def _check_privacy(experiment: "Experiment", task: Task) -> None:
     """Refuse what would let a node's data out by another way than the noised change of its model."""
     algorithm, name = experiment.algorithm, named(experiment.algorithm)
@@ -147,6 +177,16 @@ def _check_privacy(experiment: "Experiment", task: Task) -> None:
         raise ExperimentError(
             f"privacy: {name} shares more or less by the loss on a node's data, which no noise protects; "
             "take another, such as jwins"
+        )
+    if algorithm.cross_gradients:
+        raise ExperimentError(
+            f"privacy: {name} answers neighbours with gradients of their models, which no noise protects; "
+            "take another, such as jwins"
+        )
+    if isinstance(experiment.optimizer.schedule, Plateau):
+        raise ExperimentError(
+            "privacy: the schedule plateau follows the loss on a node's data, which no noise protects; "
+            "take another, such as cosine"
         )
     if task.buffers.numel():
         raise ExperimentError(

@@ -14,7 +14,7 @@ import msgspec
 
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, Wire
-from gossamer.experiments.tables import TABLES
+from gossamer.experiments.tables import DEFAULT_NAMES, TABLES
 
 Schema = dict[str, Any]
 
@@ -31,11 +31,12 @@ def _choice(kind: type) -> Schema:
     """One of a table's classes by its name: a section with its settings or, where it needs none, the name alone."""
     table = TABLES[kind]
     alone = [name for name, named in table.items() if not _needed(named)]
-    return {"anyOf": [{"enum": alone}, *(_section(named, name) for name, named in table.items())]}
+    sections = [_section(named, name, name == DEFAULT_NAMES.get(kind)) for name, named in table.items()]
+    return {"anyOf": [{"enum": alone}, *sections]}
 
 
-def _section(kind: type, name: str | None = None) -> Schema:
-    """The fields of a dataclass, and the name that it has in its table."""
+def _section(kind: type, name: str | None = None, is_default: bool = False) -> Schema:
+    """The fields of a dataclass, and the name that it has in its table, which may be left out if it is the default."""
     hints, comments = get_type_hints(kind), _comments(kind)
     properties: Schema = {} if name is None else {"name": {"const": name}}
     for f in fields(kind):
@@ -44,7 +45,7 @@ def _section(kind: type, name: str | None = None) -> Schema:
             properties[f.name] |= {"description": comments[f.name]}
         if f.default not in (MISSING, None) and (default := toml.described(hints[f.name], f.default)) is not None:
             properties[f.name] |= {"default": default}
-    required = [*["name"] * (name is not None), *_needed(kind)]
+    required = [*["name"] * (name is not None and not is_default), *_needed(kind)]
     return {
         "type": "object",
         "description": inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " "),

@@ -1,6 +1,6 @@
 """What an experiment file can name, and how its mistakes are told."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import UnionType
 from typing import Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
@@ -11,10 +11,12 @@ from gossamer.core import Algorithm, Task
 from gossamer.data import TASKS
 from gossamer.data.partition import PARTITIONS, Partition
 from gossamer.experiments.auto import Auto
+from gossamer.experiments.plugins import with_plugins
 from gossamer.graphs.clock import DISTRIBUTIONS, Distribution
 from gossamer.graphs.topologies import TOPOLOGIES, Topology
 from gossamer.models import MODELS, Architecture
-from gossamer.training.optimizer import SCHEDULES, Schedule
+from gossamer.training.optimizer import OPTIMIZERS, LocalOptimizer
+from gossamer.training.schedules import SCHEDULES, Schedule
 from gossamer.transforms import TRANSFORMS, Transform
 
 
@@ -29,18 +31,26 @@ class TaskSource(Protocol):
     def load(self) -> Task: ...
 
 
+def _subclass_of(kind: type) -> Callable[[type], bool]:
+    return lambda given: issubclass(given, kind)
+
+
 TABLES: dict[type, dict[str, type]] = {
-    TaskSource: TASKS,
-    Partition: PARTITIONS,
-    Topology: TOPOLOGIES,
-    Algorithm: {**ALGORITHMS, "auto": Auto},
+    TaskSource: with_plugins("tasks", TASKS, lambda given: callable(getattr(given, "load", None))),
+    Partition: with_plugins("partitions", PARTITIONS, _subclass_of(Partition)),
+    Topology: with_plugins("topologies", dict(TOPOLOGIES), _subclass_of(Topology)),
+    Algorithm: with_plugins("algorithms", {**ALGORITHMS, "auto": Auto}, _subclass_of(Algorithm)),
+    LocalOptimizer: dict(OPTIMIZERS),
     Schedule: dict(SCHEDULES),
-    Compressor: dict(COMPRESSORS),
-    Transform: dict(TRANSFORMS),
-    Architecture: dict(MODELS),
+    Compressor: with_plugins("compressors", dict(COMPRESSORS), _subclass_of(Compressor)),
+    Transform: with_plugins("transforms", dict(TRANSFORMS), _subclass_of(Transform)),
+    Architecture: with_plugins("models", dict(MODELS), _subclass_of(Architecture)),
     Distribution: dict(DISTRIBUTIONS),
 }
 """What an experiment file can name, by the type of the setting."""
+
+DEFAULT_NAMES: dict[type, str] = {LocalOptimizer: "sgd"}
+"""What a section stands for that has settings and no name."""
 
 OLD_NAMES = {"from-start": "relative-to-init", "everything": "none"}
 """What files of earlier versions call something in these tables."""

@@ -15,7 +15,7 @@ import msgspec
 import tomli_w
 
 from gossamer.experiments.experiment import Experiment, Wire
-from gossamer.experiments.tables import OLD_NAMES, TABLES, ExperimentError, named, words
+from gossamer.experiments.tables import DEFAULT_NAMES, OLD_NAMES, TABLES, ExperimentError, named, words
 from gossamer.graphs.clock import Clock
 from gossamer.models.norms import GROUPED
 
@@ -34,6 +34,13 @@ ADDED = {
     "task.model.start": 0.0,
     "task.model.every_step": False,
     "task.pixels": "centred",
+    "task.numbers": [],
+    "task.words": [],
+    "task.classes": [],
+    "optimizer.name": "sgd",
+    "optimizer.schedule_per": "round",
+    "optimizer.clip": 0.0,
+    "optimizer.accumulate": 1,
     "optimizer.schedule.warmup": 0,
     "algorithm.compressor.count_sign": True,
     "algorithm.compressor.then.count_sign": True,
@@ -181,6 +188,8 @@ def read_named(hint: type, value: Any, path: str) -> Any:
     """What a name and its settings stand for, such as an algorithm or a model; `path` is where they were found."""
     table = TABLES[hint]
     given = {"name": value} if isinstance(value, str) else value
+    if isinstance(given, dict) and hint in DEFAULT_NAMES:
+        given = {"name": DEFAULT_NAMES[hint], **given}
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise ExperimentError(f"{path}: a name is needed, one of {', '.join(table)}")
     name = _today(given["name"])

@@ -112,6 +112,17 @@ class Delivery:
 
     def arrivals(self, exchange: int) -> Links:
         """What every node takes in, its own message included, sorted by receiver, sender and age."""
+        if exchange not in self._remembered:  # a process asks for them block by block
+            self._remembered.clear()
+            self._remembered[exchange] = self._arrivals(exchange)
+        return self._remembered[exchange]
+
+    @cached_property
+    def _remembered(self) -> dict[int, Links]:
+        """The arrivals of the last exchange that was asked for."""
+        return {}
+
+    def _arrivals(self, exchange: int) -> Links:
         mixing = self.mixing(exchange)
         if self.complete:
             return Links(mixing.receivers, mixing.senders, np.zeros_like(mixing.senders), mixing.weights)

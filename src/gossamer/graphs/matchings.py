@@ -68,6 +68,25 @@ class Matchings(Topology):
         return _at_random(nodes, seed, self.length)[draw] if self.length else _with_anybody(nodes, draw)
 
 
+@dataclass(frozen=True)
+class GraphThenPairings(Topology):
+    """A graph, then each of its links once, in pairings, then the graph again: the exchanges of a round in which models
+    go out to all neighbours, and each of them answers."""
+
+    graph: Topology  # undirected and the same in every round
+    static = False
+
+    def period(self, nodes: int, seed: int) -> int:
+        return 1 + len(_over_links(self.graph, nodes, seed))
+
+    def at(self, nodes: int, seed: int, round: int) -> MixingMatrix:
+        place = round % self.period(nodes, seed)
+        return weights_of(self, nodes, seed, place - 1) if place else self.graph.at(nodes, seed, 0)
+
+    def links(self, nodes: int, seed: int, draw: int) -> Links:
+        return _over_links(self.graph, nodes, seed)[draw]
+
+
 def _fewest(nodes: int) -> int:
     """Meetings after which a node can have heard of every other."""
     return max(1, (nodes - 1).bit_length())
@@ -112,5 +131,10 @@ def _over_links(graph: Topology, nodes: int, seed: int) -> list[Links]:
     mixing = graph.at(nodes, seed, 0)
     if not mixing.strongly_connected():
         raise ValueError(f"graph must be connected, {graph} is not; take another, such as ring or random-regular")
+    return pairings(mixing)
+
+
+def pairings(mixing: MixingMatrix) -> list[Links]:
+    """The links of a symmetric graph as pairings, each link in one of them."""
     once = mixing.receivers < mixing.senders
-    return edge_colouring(pairs(mixing.receivers[once], mixing.senders[once]), nodes)
+    return edge_colouring(pairs(mixing.receivers[once], mixing.senders[once]), mixing.nodes)

@@ -34,12 +34,26 @@ def prepare(experiment: Experiment, node: int, data: Path | None) -> PeerData:
             f"algorithm: {named(experiment.algorithm)} has one node hold all data; take one that shares models"
         )
     experiment = by_rows(experiment)
+    if data is not None and not (data / "train.safetensors").exists():
+        experiment = _reading(experiment, data)
+        task = experiment.load_task()
+        return PeerData(experiment.prepared(task), task, np.arange(task.num_samples))
     task = experiment.load_task()
     prepared = experiment.prepared(task)
     if data is None:
         return PeerData(prepared, task, prepared.shards(task)[node])
     own = _own_data(task, data)
     return PeerData(prepared, own, np.arange(own.num_samples))
+
+
+def _reading(experiment: Experiment, directory: Path) -> Experiment:
+    """The same, with the files of its task read from this directory, as they would be from the one with data sets."""
+    if not hasattr(experiment.task, "root"):
+        raise ExperimentError(
+            f"{directory} has no train.safetensors, and {type(experiment.task).__name__} reads no other files; "
+            "put it there, with the tensors inputs and targets"
+        )
+    return replace(experiment, task=replace(experiment.task, root=str(directory)))  # type: ignore[type-var]
 
 
 def _own_data(task: Task, directory: Path) -> Task:

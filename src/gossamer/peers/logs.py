@@ -15,7 +15,7 @@ MAX_LINES_PER_SECOND = 50  # of what others can cause
 class Log:
     """Writes one line per event. Whatever hinders it, a full disk for one, does not hinder the peer."""
 
-    def __init__(self, descriptor: int = 2, **always: Any):
+    def __init__(self, descriptor: int | None = 2, **always: Any):  # None: nowhere
         self._descriptor = descriptor
         self._always = always
         self._lock = threading.Lock()
@@ -38,6 +38,8 @@ class Log:
         self(event, **details)
 
     def _write(self, row: dict[str, Any]) -> None:
+        if self._descriptor is None:
+            return
         with suppress(OSError), self._lock:
             os.write(self._descriptor, json.dumps(row, default=str).encode() + b"\n")
 

@@ -126,7 +126,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         precompile(*inputs)  # before the others wait for it
         transport = GrpcTransport(
             me, members, credentials, timeouts, counters, log,
-            rounds=experiment.rounds, exchanges=experiment.exchanges, asynchronous=experiment.asynchronous,
+            rounds=experiment.rounds, exchanges=node.experiment.exchanges, asynchronous=experiment.asynchronous,
             hears_again=node.hears_again, check=node.check, max_delivery_bytes=node.endpoint.max_bytes,
             max_state_bytes=node.state_transfer.max_bytes, state=node.state_transfer.frame_for,
             on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,

@@ -13,6 +13,7 @@ from torch import Tensor
 from gossamer.core import Message, row_of
 from gossamer.core.inbox import Arrival, BlockInbox
 from gossamer.core.state import map_tensors, tensors_of
+from gossamer.core.task import MetricError
 from gossamer.graphs.delivery import Sent
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
@@ -199,10 +200,13 @@ class Node:
         if not self.experiment.evaluates_after(self.round):
             return {}
         model, buffers = self.block.models()[0], self.block.buffers[0]
-        loss, score = self.task.evaluate(model, self._test_samples, buffers)
+        try:
+            loss, score, *more = self.task.measure(model, self._test_samples, buffers)
+        except MetricError as error:
+            raise NodeError(f"in round {self.round}, {error}") from error
         if not (isfinite(loss) and isfinite(score)):
             raise NodeError(f"the test loss became {loss} in round {self.round}; a smaller learning rate would help")
-        found = {"test_loss": loss, self.task.metric: score}
+        found = {"test_loss": loss, self.task.metric: score, **dict(zip(self.task.more_metrics, more, strict=True))}
         if self._personal:
             scores = torch.tensor(
                 [self.task.evaluate(model, shard.samples, buffers) for shard in self._personal], dtype=torch.float64

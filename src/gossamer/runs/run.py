@@ -4,6 +4,7 @@
     metrics.jsonl        one line per round
     ledger.jsonl         one line per round and link, if the experiment asks for it
     checkpoint.safetensors   the state after the last round that was saved; `resume` continues from it
+    checkpoint.json      in its place, if ranks of a cluster saved it: it names the file of each rank
     result.json          the summary, once the run is complete
     nodes.json           the graph, and what data each node has
     report.html          tables and charts
@@ -79,6 +80,8 @@ class Result(TypedDict):
     energy_joules_radio_mean: NotRequired[float]
     battery_share_mean: NotRequired[float]  # of clock.battery_wh, per node
     battery_share_max: NotRequired[float]  # of the node that needed most
+    ranks: NotRequired[int]  # of a cluster
+    bytes_between_ranks: NotRequired[int]  # of messages that really travelled: once to each rank that has a receiver
     seconds: float
 
 
@@ -91,6 +94,7 @@ class Run:
     directory: Path | None = None
     document: toml.Document = field(default_factory=dict)  # the experiment as its file says it
     weights: Weights | None = field(default=None, repr=False)  # None: not at its end, or not read from its directory
+    now: Callable[[], tuple[Task, Weights]] | None = field(default=None, repr=False)  # task and weights while it runs
 
     def __post_init__(self) -> None:
         if self.experiment is not None:
@@ -136,12 +140,22 @@ class Run:
         return found.of(node)
 
     def _weights(self, task: Task | None = None) -> Weights | None:
-        """Those of the end of the run, or else of the last checkpoint."""
-        if self.weights is None and self.directory is not None and (self.directory / checkpoint.NAME).exists():
+        """Those of now, of the end of the run, or else of the last checkpoint."""
+        if self.now is not None:
+            return self.now()[1]
+        if self.weights is None and self.directory is not None and checkpoint.exists(self.directory):
             self.weights = weights.load(self.directory, self._known_experiment(), task or self._task())
         return self.weights
 
+    def under_way(self) -> tuple[Task, Weights]:
+        """Task and weights of a run that is under way; for callbacks."""
+        if self.now is None:
+            raise ExperimentError(f"{self.document['name']} is not under way")
+        return self.now()
+
     def _task(self) -> Task:
+        if self.now is not None:
+            return self.now()[0]
         with torch.inference_mode(False), torch.enable_grad():  # it tries its model out on a few samples
             return self._known_experiment().load_task()
 
@@ -170,6 +184,7 @@ class Run:
         kinds = [kind for kind in ("header", "indices", "values", "resync") if f"bytes_{kind}" in last]
         total = {kind: sum(m[f"bytes_{kind}"] for m in self.metrics) for kind in kinds}
         left_out = ("round", "parts", "seconds", "nodes_away")
+        between = ["bytes_between_ranks"] if "bytes_between_ranks" in last else []
         faults = [name for name in ("messages_sent", "messages_lost", "messages_late") if name in last]
         result: dict[str, Any] = {
             **named,
@@ -189,7 +204,7 @@ class Run:
                 f"bytes_{name}": sum(m[f"bytes_{name}"] for m in self.metrics)
                 for name in self.document["wire"]["compare"]
             },
-            **{name: sum(m.get(name, 0) for m in self.metrics) for name in faults},
+            **{name: sum(m.get(name, 0) for m in self.metrics) for name in (*faults, *between)},
             **Privacy(**self.document.get("privacy", {})).spent(trained["round"]),
             "seconds": round(sum(m["seconds"] for m in self.metrics), 3),
         }

@@ -13,7 +13,7 @@ from torch import Tensor
 from gossamer.core import Task
 from gossamer.core.state import map_tensors
 from gossamer.experiments.experiment import Experiment, ExperimentError
-from gossamer.runs import checkpoint, files
+from gossamer.runs import checkpoint, files, inference
 
 Node = int | Literal["mean"]
 
@@ -61,10 +61,17 @@ def load(directory: Path, experiment: Experiment, task: Task) -> Weights | None:
     return Weights(algorithm.model(state), tensors.get("buffers"), saved.round, saved.node)
 
 
-def export(directory: Path, node: Node | None, out: Path) -> None:
-    """Write a node's weights, or their mean over the nodes, to a new file; of a peer's directory, its own."""
-    if os.path.exists(out):
-        raise ExperimentError(f"{out} exists already; name another file with --out")
+class Trained(NamedTuple):
+    """One model of a run, with its task."""
+
+    name: str  # of the experiment
+    task: Task
+    weights: Weights
+    node: Node
+
+
+def trained(directory: Path, node: Node | None) -> Trained:
+    """A node's model in a directory, or the mean of the nodes' models; of a peer's directory, its own."""
     document = files.read_document(directory)
     experiment = files.experiment_of(document)
     if experiment is None:
@@ -78,8 +85,20 @@ def export(directory: Path, node: Node | None, out: Path) -> None:
         raise ExperimentError(f"{directory} has no {checkpoint.NAME}; continue the run with gossamer resume")
     if node is None:
         node = "mean" if weights.node is None else weights.node
+    return Trained(document["name"], task, weights, node)
+
+
+def export(directory: Path, node: Node | None, out: Path) -> None:
+    """Write one model to a new file: a program for torch.export (.pt2) or ONNX (.onnx), or else named tensors."""
+    if os.path.exists(out):
+        raise ExperimentError(f"{out} exists already; name another file with --out")
+    name, task, weights, node = trained(directory, node)
     try:
-        write(out, document["name"], task, weights, node)
+        if out.suffix in inference.PROGRAMS:
+            model = inference.model_of(task, *weights.of(node))
+            files.replace(out, inference.PROGRAMS[out.suffix](model, task))
+        else:
+            write(out, name, task, weights, node)
     except OSError as error:
         raise ExperimentError(f"{out} cannot be written: {error.strerror}; name another file with --out") from error
 

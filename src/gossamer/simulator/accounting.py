@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.delivery import Links
-from gossamer.simulator.shared_state import SharedState
+from gossamer.simulator.shared_state import SharedState, push_sum_part
 from gossamer.wire import Codec
 from gossamer.wire.resync import Resend
 
@@ -100,17 +100,16 @@ class MassAccount:
     """Where the push-sum weights of an algorithm with faults are: on nodes, on their way, or lost."""
 
     def __init__(self, experiment: Experiment, shared: SharedState):
-        weights = [name for name, spec in experiment.algorithm.parts.items() if spec.push_sum_weight]
         self._experiment, self._delivery, self._shared = experiment, experiment.delivery, shared
-        self._part = weights[0] if weights and experiment.faults.any else None  # None: there is nothing to keep
+        self._kept = push_sum_part(experiment) is not None
 
     def lost(self, exchange: int) -> float:
         """In the messages of an exchange that never arrive."""
-        return 0.0 if self._part is None else self._in(self._delivery.lost(exchange), exchange)
+        return self._in(self._delivery.lost(exchange), exchange) if self._kept else 0.0
 
     def metrics(self, exchange: int, lost: float) -> dict[str, float]:
         """After an exchange, when so much was lost in the whole run."""
-        if self._part is None:
+        if not self._kept:
             return {}
         return {
             "mass_on_nodes": self._shared.weights.sum().item(),
@@ -121,11 +120,9 @@ class MassAccount:
     def _in(self, links: Links, exchange: int) -> float:
         if not len(links.ages):
             return 0.0
-        assert self._part is not None
         sent_at = exchange - links.ages
         rates = {
             at: self._experiment.averaging_rate(at // self._delivery.exchanges) for at in np.unique(sent_at).tolist()
         }
         shares = torch.from_numpy(links.weights * [rates[at] for at in sent_at.tolist()])
-        values = self._shared.messages[self._part].values[self._delivery.slot(sent_at, links.senders)]
-        return float(values.double().mean(-1) @ shares)
+        return float(self._shared.masses[sent_at % self._delivery.kept, links.senders] @ shares)

@@ -15,12 +15,15 @@ from gossamer import wire
 from gossamer.core import Message, Part, PartSpec, State, Task, row_of, sparse_part, stack
 from gossamer.core.inbox import BlockInbox, Edges
 from gossamer.core.state import rows_of, write_back
+from gossamer.core.task import MetricError
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.delivery import Delivery
+from gossamer.simulator.crossing import Crossing
 from gossamer.simulator.prepared import PreparedExperiment
-from gossamer.simulator.shared_state import SharedState
+from gossamer.simulator.ranks import Placement, Rows, rows_of_nodes
+from gossamer.simulator.shared_state import SharedState, push_sum_part
 from gossamer.simulator.worker_pool import WorkPlan
-from gossamer.training.block import Block
+from gossamer.training.block import Block, NodeError
 from gossamer.wire.resync import ResyncLedger, resync_parts
 
 FULL_SHARING = {"x": PartSpec()}
@@ -38,34 +41,52 @@ class Codecs:
 
 
 class BlockRunners:
-    """All blocks, of which a worker runs those it is given, and the evaluation."""
+    """All blocks of a rank, of which a worker runs those it is given, and the evaluation."""
 
-    def __init__(self, prepared: PreparedExperiment, plan: WorkPlan, shared: SharedState):
+    def __init__(
+        self, prepared: PreparedExperiment, plan: WorkPlan, shared: SharedState, placement: Placement | None = None
+    ):
         self._prepared, self._plan, self._shared = prepared, plan, shared
         experiment, task, codecs = prepared.experiment, prepared.task, Codecs(prepared.experiment, prepared.task)
+        placement = placement or Placement([np.arange(experiment.nodes)])
         x0 = task.initial_model(experiment.seed)
+        delivery = experiment.delivery  # one for all blocks, which remembers the exchange that is under way
         self._algorithm = experiment.optimizer.wrap(experiment.algorithm)
+        self._crossing = Crossing(experiment, delivery, placement, shared, codecs.messages)
+        self._placement = placement
+        self._tested = placement.items([shard.row for shard in prepared.evaluation_shards])[placement.rank]
         self._blocks = []
-        for nodes in (nodes for blocks in plan.blocks for nodes in blocks):
+        for places in (places for blocks in plan.blocks for places in blocks):
+            nodes = placement.hosted[places.start : places.stop].tolist()
             shards = [prepared.shards[i] for i in nodes]
             block = Block(experiment, prepared.trainer, nodes, shards, x0.expand(len(nodes), -1), in_place=True)
-            self._blocks.append(BlockRunner(block, experiment, shared, codecs))
+            at = slice(places.start, places.stop)
+            self._blocks.append(BlockRunner(block, experiment, delivery, shared, codecs, self._crossing, at))
 
     def run(self, stage: str, round: int, item: int) -> None:
         if stage == "evaluate":
             for number in self._plan.evaluation_shards(item):
-                self._evaluate(number)
+                self._evaluate(int(self._tested[number]), round)
+        elif stage == "decode":
+            self._crossing.read(round, item, self._plan.num_decodes)
         else:
             self._blocks[item].run(stage, round)
 
-    def _evaluate(self, number: int) -> None:
+    def _evaluate(self, number: int, round: int) -> None:
         """A shard, whoever's node it is of."""
-        shared, task, (row, samples, *_) = self._shared, self._prepared.task, self._prepared.evaluation_shards[number]
+        shared, task, shard = self._shared, self._prepared.task, self._prepared.evaluation_shards[number]
+        row, samples = shard.row, shard.samples
         if row < self._prepared.experiment.nodes:
-            model, buffers = self._algorithm.model(rows_of(shared.state, slice(row, row + 1)))[0], shared.buffers[row]
+            at = self._placement.position(row)
+            model, buffers = self._algorithm.model(rows_of(shared.state, slice(at, at + 1)))[0], shared.buffers[at]
         else:
             model, buffers = torch.tensor_split(shared.mean, [len(shared.mean) - shared.buffers.shape[1]])
-        shared.scores[number] = torch.tensor(task.evaluate(model, samples, buffers), dtype=torch.float64)
+        try:
+            scores = (task.evaluate if shard.personal else task.measure)(model, samples, buffers)
+        except MetricError as error:
+            who = "the mean model" if row == self._prepared.experiment.nodes else f"node {row}"
+            raise NodeError(f"in round {round + 1}, in the test of {who}, {error}") from error
+        shared.scores[number, : len(scores)] = torch.tensor(scores, dtype=torch.float64)
 
 
 @dataclass
@@ -74,14 +95,16 @@ class BlockRunner:
 
     block: Block
     experiment: Experiment
+    delivery: Delivery
     shared: SharedState
     codecs: Codecs
+    crossing: Crossing
+    places: slice  # of its nodes among those that the rank hosts
 
     def __post_init__(self) -> None:
-        self.rows = slice(self.nodes[0], self.nodes[-1] + 1)
-        self.delivery = self.experiment.delivery
-        self.state_rows: State = rows_of(self.shared.state, self.rows)
-        self.block.state, self.block.buffers = self.state_rows, self.shared.buffers[self.rows]
+        self.rows: Rows = rows_of_nodes(np.array(self.nodes))  # in tables of all nodes
+        self.state_rows: State = rows_of(self.shared.state, self.places)
+        self.block.state, self.block.buffers = self.state_rows, self.shared.buffers[self.places]
 
     @property
     def nodes(self) -> Sequence[int]:
@@ -112,23 +135,26 @@ class BlockRunner:
             if target.sent is not None:
                 assert part.sent is not None, "a block's messages say what was sent"
                 target.sent[slots] = part.sent
+        if (weights := push_sum_part(self.experiment)) is not None:
+            values = self.shared.messages[weights].values[slots]
+            self.shared.masses[exchange % self.delivery.kept, self.rows] = values.double().mean(-1)
+        self.crossing.write(exchange, self.nodes, message)
         ledger = self.shared.resync_ledger(exchange)
         if ledger is not None:
             self._count_resync(message, exchange, ledger, before)
 
     def incoming(self, exchange: int) -> None:
         """The second half of an exchange."""
-        own = [self.delivery.slot(exchange, node) for node in self.nodes]
+        own = self.delivery.slot(exchange, np.array(self.nodes)).tolist()
         inbox = BlockInbox(self.shared.messages, edges_of(self.delivery, exchange, self.rows), own)
         self.block.receive(exchange, inbox, self._up(exchange))
         weights = self.block.algorithm.weights(self.block.state)
         if weights is not None:
             self.shared.weights[self.rows] = weights.double().mean(-1)
 
-    def _slots(self, exchange: int) -> slice:
+    def _slots(self, exchange: int) -> Rows:
         """Where the messages of an exchange lie in the shared state."""
-        first = int(self.delivery.slot(exchange, self.nodes[0]))
-        return slice(first, first + len(self.nodes))
+        return rows_of_nodes(self.delivery.slot(exchange, np.array(self.nodes)))
 
     def _sums(self, exchange: int) -> dict[str, Tensor]:
         """Of the cumulative parts, (B, width) each, by the end of an exchange; to keep, if bytes are made of them."""
@@ -157,10 +183,10 @@ class BlockRunner:
         """The size of the resync frame of each node that has to send one; `before` are the sums before the message."""
         sums = message | {name: Part(values) for name, values in self._sums(exchange).items()}
         sent = self.delivery.sent(exchange)
-        mine = sent.where((sent.senders >= self.rows.start) & (sent.senders < self.rows.stop))
+        mine = sent.where(np.isin(sent.senders, self.nodes))
         resync = ledger.need_resync(mine.senders, mine.receivers, self.shared.frame_bytes)
         for node in np.unique(mine.senders[resync]).tolist():
-            row = node - self.rows.start
+            row = self.nodes.index(node)
             sizes = self.codecs.resync.num_bytes(row_of(sums, row)).values()
             num_bytes = self.codecs.resync.frame_bytes + sum(int(size.total[0]) for size in sizes)
             ledger.resync_bytes[node] = num_bytes
@@ -185,10 +211,12 @@ class BlockRunner:
         return receiver.receive(receiver.check(delivery, node, exchange)).message
 
 
-def edges_of(delivery: Delivery, exchange: int, rows: slice) -> Edges:
-    """The messages that reach consecutive nodes, where they lie in the shared state."""
+def edges_of(delivery: Delivery, exchange: int, rows: Rows) -> Edges:
+    """The messages that reach some nodes, where they lie in the shared state."""
     links = delivery.arrivals(exchange)
-    here = slice(*np.searchsorted(links.receivers, [rows.start, rows.stop]))
-    indptr = np.searchsorted(links.receivers[here], np.arange(rows.start, rows.stop + 1))
+    nodes = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    starts, ends = np.searchsorted(links.receivers, [nodes, nodes + 1])
+    indptr = np.append(0, np.cumsum(ends - starts))
+    here = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], ends - starts)
     senders = links.senders[here]
     return Edges(indptr, delivery.slot(exchange - links.ages[here], senders), senders, links.weights[here])

@@ -34,7 +34,8 @@ class RunClock:
         round, index = divmod(exchange, self._experiment.exchanges)
         times = Times(self._table[:, 0], self._table[:, 1])
         if index == 0 and round < self._experiment.training_rounds:
-            steps = self._experiment.local_steps * self._delivery.up(exchange)
+            minibatches = self._experiment.local_steps * self._experiment.optimizer.accumulate
+            steps = minibatches * self._delivery.up(exchange)
             times = times.computed(steps * self._settings.step_seconds_in(self._speeds, round))
             self._table[:, 2] += steps * self._step_joules
         latencies, rates = self._settings.links_in(self._speeds, sent.senders, sent.receivers, round)

@@ -32,7 +32,8 @@ def evaluation_shards(experiment: Experiment, task: Task, held: Sequence[Samples
     nodes = chosen_nodes(experiment)
     samples = chosen_test_samples(experiment, task)
     rows = [*nodes, *[experiment.nodes] * experiment.evaluation.mean_model]
-    shards = [EvaluationShard(row, part, len(part)) for row in rows for part in _parts(samples)]
+    parts = [samples] if task.collects_outputs else _parts(samples)
+    shards = [EvaluationShard(row, part, len(part)) for row in rows for part in parts]
     if experiment.evaluation.personal:
         shards += [shard for node in nodes for shard in personal_shards(experiment, task, node, held[node])]
     return shards
@@ -76,8 +77,8 @@ def _parts(samples: Samples) -> list[Samples]:
 
 
 def scores_of(shards: Sequence[EvaluationShard], scores: Tensor, personal: bool = False) -> dict[int, list[float]]:
-    """Test loss and metric of every model, from those of the shards, (shards, 2): on the test samples of all, or of the
-    nodes on their own distributions."""
+    """Test loss and metrics of every model, from those of the shards, (shards, 2 or more): on the test
+    samples of all, or of the nodes on their own distributions."""
     found: dict[int, list[float]] = {}
     rows = np.array([shard.row if shard.personal == personal else -1 for shard in shards])
     for row in dict.fromkeys(rows[rows >= 0].tolist()):

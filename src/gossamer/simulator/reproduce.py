@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import fmean, stdev
@@ -87,13 +88,18 @@ def reproduce(
     out: Path,
     workers: int | None = None,
     on_run: OnRun | None = None,
+    only: str | None = None,
 ) -> Reproduction:
-    """Carry a table out, or carry on with it, and write what came of it into the directory `out`."""
+    """Carry a table out, or carry on with it, and write what came of it into the directory `out`.
+
+    Of rows that `only` does not match, runs that are there already count, and no other is made.
+    """
     rows = table.rows(size)
     found = Reproduction(name, table, size, seeds, missing=missing_data(rows))
     wanted = [row for row in rows if row.label not in found.missing]
     if not wanted:
         raise ExperimentError(next(iter(found.missing.values())))
+    chosen = matching(wanted, only)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -104,7 +110,8 @@ def reproduce(
     try:
         for seed in range(seeds):  # all rows with one seed first, so that there is something to compare early
             for row in wanted:
-                if row.experiment is not None:
+                there = (run_directory(out, size, row.label, seed) / "result.json").exists()
+                if row.experiment is not None and (row in chosen or there):
                     _one(found, row, seed, out, workers, on_run)
     finally:  # after Ctrl-C, too: the table as far as it got
         if table.target:
@@ -124,6 +131,15 @@ def _one(found: Reproduction, row: Row, seed: int, out: Path, workers: int | Non
         return
     found.runs.append(run)
     found.figures.setdefault(row.label, {})[seed] = figures_of(run, found.table.accuracy_of)
+
+
+def matching(rows: list[Row], pattern: str | None) -> list[Row]:
+    """The rows whose label matches a shell pattern, or one of several with commas between them; all without one."""
+    patterns = [one.strip() for one in pattern.split(",")] if pattern is not None else ["*"]
+    found = [row for row in rows if any(fnmatchcase(row.label, one) for one in patterns)]
+    if not found:
+        raise ExperimentError(f"no row is like {pattern}; the rows are {', '.join(row.label for row in rows)}")
+    return found
 
 
 def run_directory(out: Path, size: Size, label: str, seed: int) -> Path:

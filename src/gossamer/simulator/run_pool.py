@@ -85,7 +85,7 @@ class RunPool:
     def _one_by_one(self, todo: Sequence[PlannedRun], workers: int) -> bool:
         for run in todo:
             self.on_news(News(run, "started"))
-            what, error = _carry_on(run, self.tasks, workers, self.checkpoint_every, self._on_round(run))
+            what, error = carry_on(run, self.tasks, workers, self.checkpoint_every, self._on_round(run))
             self._ended(run, what, error)
             if what == "stopped":
                 return True
@@ -194,10 +194,10 @@ def _become_run(
     def say(*what: Any) -> None:
         connection.send_bytes(json.dumps(what).encode())
 
-    say(*_carry_on(run, tasks, workers, checkpoint_every, lambda metrics: say("round", metrics)))
+    say(*carry_on(run, tasks, workers, checkpoint_every, lambda metrics: say("round", metrics)))
 
 
-def _carry_on(run: PlannedRun, tasks: Tasks, workers: int, checkpoint_every: int, on_round: OnRound) -> tuple[str, str]:
+def carry_on(run: PlannedRun, tasks: Tasks, workers: int, checkpoint_every: int, on_round: OnRound) -> tuple[str, str]:
     """Run it, or continue it; how that ended, and what is to be said of it."""
     try:
         task = tasks.of(run.experiment)

@@ -7,20 +7,21 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-
-from torch import Tensor
+from typing import Any
 
 from gossamer.core import Task
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.runs import checkpoint, files, nodes
+from gossamer.runs.callbacks import Callback, called
 from gossamer.runs.checkpoint import Saved
 from gossamer.runs.run import OnRound, Run, read_run, write_report
 from gossamer.runs.weights import Weights
+from gossamer.simulator.ranks import OneRank, Ranks
 from gossamer.simulator.simulation import Simulation, Start
 
 
@@ -41,31 +42,49 @@ def simulate(
     scratch: str | os.PathLike[str] | None = None,
     start: Start | None = None,
     task: Task | None = None,
+    callbacks: Sequence[Callback] = (),
+    ranks: Ranks | None = None,
 ) -> Run:
     """Carry an experiment out; with `out`, keep it in a new directory and save its state every so many rounds.
 
     With `scratch`, a directory, the nodes' models and states are kept in a file there while it runs, and not in memory.
     `start` is how several workers begin: "fork", as copies of this process, the default on Linux, or "spawn", as fresh
     interpreters that are told the experiment as TOML. `task` is what `experiment.load_task()` gave, if several runs are
-    to have the data in common. None of this changes the result.
+    to have the data in common. With `ranks` this process is one of several that host the nodes (docs/cluster.md); `out`
+    is then a directory that all of them see. None of this changes the result.
+    After every round `on_round` is called with its metrics, and each of the `callbacks` with the run so far; a callback
+    that returns True ends the run there, as if it had no more rounds.
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
     if not isinstance(experiment, Experiment):
         raise ExperimentError(f"simulate takes an Experiment, {experiment!r} was given; recipes are in gs.recipes")
     _check_counts(workers=workers, checkpoint_every=checkpoint_every)
-    directory = _path(out)
+    _check_callbacks(callbacks)
+    directory, ranks = _path(out), ranks or OneRank()
+    if ranks.number == 1:
+        refuse_existing(directory)
+    experiment = experiment.with_digests()
+    with Simulation(experiment, workers, _path(scratch), start, task, ranks) as simulation, ExitStack() as held:
+        if ranks.number > 1:
+            simulation.begin(_settings(out, checkpoint_every))
+        with ranks.together():  # what cannot work is refused before a directory is made
+            if directory is not None and ranks.rank == 0:
+                refuse_existing(directory)
+                held.enter_context(_new_directory(directory, experiment))
+        run = Run(experiment, directory=directory)
+        return _carry_on(simulation, run, checkpoint_every, on_round, callbacks)
+
+
+def refuse_existing(directory: Path | None) -> None:
     if directory is not None and os.path.exists(directory):
         raise ExperimentError(
             f"{directory} exists already; name another directory, or continue it with gossamer resume"
         )
-    experiment = experiment.with_digests()
-    with (
-        Simulation(
-            experiment, workers, _path(scratch), start, task
-        ) as simulation,  # refuses before a directory is made
-        nullcontext() if directory is None else _new_directory(directory, experiment),
-    ):
-        return _carry_on(simulation, Run(experiment, directory=directory), checkpoint_every, on_round)
+
+
+def _settings(directory: object, checkpoint_every: int) -> dict[str, str]:
+    """What ranks must have in common beside the experiment."""
+    return {"directory": str(directory), "--checkpoint-every": str(checkpoint_every)}
 
 
 @contextmanager
@@ -95,32 +114,44 @@ def resume(
     scratch: str | os.PathLike[str] | None = None,
     start: Start | None = None,
     task: Task | None = None,
+    callbacks: Sequence[Callback] = (),
+    ranks: Ranks | None = None,
 ) -> Run:
     """Continue the run in a directory from its last checkpoint, to the same result as if it had never stopped.
 
     An experiment with classes of your own must be given again; else it is read from the directory.
     """
     _check_counts(workers=workers, checkpoint_every=checkpoint_every)
-    directory = Path(directory)
+    _check_callbacks(callbacks)
+    directory, ranks = Path(directory), ranks or OneRank()
     experiment = experiment and experiment.with_digests()
     files.read_document(directory)  # refuses what is no run, before a lock is put there
     finished = directory / "result.json"
-    with nullcontext() if finished.exists() else files.locked(directory):
-        if finished.exists():
-            return _known(read_run(directory, experiment))
-        found = checkpoint.load(directory)
-        past = _known(read_run(directory, experiment, through=found[0].round if found else 0))
+    if finished.exists():
+        return _known(read_run(directory, experiment))
+    with ExitStack() as held:
+        if ranks.number == 1:
+            held.enter_context(files.locked(directory))
+        saved = checkpoint.peek(directory)
+        past = _known(read_run(directory, experiment, through=saved.round if saved else 0))
         toml.refuse_retired(files.read_document(directory))
         assert past.experiment is not None
-        with Simulation(past.experiment.with_digests(), workers, _path(scratch), start, task) as simulation:
-            if found is not None:
-                _restore(simulation, past, *found)
+        known = past.experiment.with_digests()
+        simulation = held.enter_context(Simulation(known, workers, _path(scratch), start, task, ranks))
+        if ranks.number > 1:
+            simulation.begin(_settings(directory, checkpoint_every) | {"checkpoint": str(saved and saved.round)})
+        with ranks.together():
+            if ranks.number > 1 and ranks.rank == 0:
+                held.enter_context(files.locked(directory))
+            if saved is not None:
+                _restore(simulation, past, saved.round)
+        with ranks.together():
             for name in ("metrics.jsonl", "ledger.jsonl"):  # later rounds are run again
-                if (directory / name).exists():
+                if ranks.rank == 0 and (directory / name).exists():
                     kept = files.read_lines(directory / name, simulation.round)
                     with _advice(directory):
                         files.replace(directory / name, files.lines(kept))
-            return _carry_on(simulation, past, checkpoint_every, on_round)
+        return _carry_on(simulation, past, checkpoint_every, on_round, callbacks)
 
 
 def run_or_resume(
@@ -130,13 +161,14 @@ def run_or_resume(
     checkpoint_every: int = 100,
     on_round: OnRound | None = None,
     task: Task | None = None,
+    ranks: Ranks | None = None,
 ) -> Run:
     """The run in this directory: made, continued, or read if it is complete."""
     if directory.exists() and not (directory / "experiment.toml").exists():
-        shutil.rmtree(directory)  # it was killed while it was being made
+        shutil.rmtree(directory, ignore_errors=ranks is not None)  # it was killed while it was being made
     if directory.exists():
-        return resume(directory, experiment, workers, checkpoint_every, on_round, task=task)
-    return simulate(experiment, directory, workers, checkpoint_every, on_round, task=task)
+        return resume(directory, experiment, workers, checkpoint_every, on_round, task=task, ranks=ranks)
+    return simulate(experiment, directory, workers, checkpoint_every, on_round, task=task, ranks=ranks)
 
 
 def settle(
@@ -196,15 +228,26 @@ def _advice(directory: Path) -> Iterator[None]:
 def _save(simulation: Simulation, run: Run) -> None:
     assert run.directory is not None
     for name in ("metrics.jsonl", "ledger.jsonl"):
-        if (run.directory / name).exists():
+        if simulation.ranks.rank == 0 and (run.directory / name).exists():
             files.to_disk(run.directory / name)  # before the checkpoint that counts on them
-    saved = Saved(round=simulation.round, totals=simulation.totals, experiment=run.document)
-    checkpoint.save(run.directory, saved, simulation.save())
+    saved, ranks = Saved(round=simulation.round, totals=simulation.totals, experiment=run.document), simulation.ranks
+    if ranks.number == 1:
+        checkpoint.save(run.directory, saved, simulation.save())
+        return
+    with ranks.together():
+        checkpoint.save_shard(run.directory, saved, simulation.save(), ranks.rank, ranks.number)
+    with ranks.together():
+        if ranks.rank == 0:
+            checkpoint.commit(run.directory, saved, simulation.placement)
 
 
-def _restore(simulation: Simulation, run: Run, saved: Saved, tensors: dict[str, Tensor]) -> None:
-    """Continue from this checkpoint; refused if it is not whole, or not this run's."""
+def _restore(simulation: Simulation, run: Run, round: int) -> None:
+    """Continue from the checkpoint of this round; refused if it is not whole, or not this run's."""
     assert run.directory is not None
+    nodes = simulation.nodes_to_restore(round)
+    found = checkpoint.load(run.directory, nodes)
+    assert found is not None
+    saved, tensors = found
     if saved.experiment is None:
         checkpoint.damaged(run.directory, "it is not that of a simulation")
     if changed := toml.differences(saved.experiment, run.document):
@@ -212,42 +255,99 @@ def _restore(simulation: Simulation, run: Run, saved: Saved, tensors: dict[str, 
             f"{', '.join(changed)} in {run.directory / 'experiment.toml'} changed after the checkpoint was made; "
             "change it back, or start a new run"
         )
-    checkpoint.check_tensors(run.directory, tensors, simulation.save())
+    checkpoint.check_tensors(run.directory, tensors, simulation.restorable(nodes))
     if saved.round > run.document["rounds"] or saved.totals.keys() != simulation.totals.keys():
         checkpoint.damaged(run.directory, f"round {saved.round}, totals {saved.totals}")
     if saved.round > len(run.metrics):
         files.damaged(run.directory / "metrics.jsonl", f"it ends before round {saved.round}, which was saved")
-    simulation.restore(tensors, saved.round, saved.totals)
+    simulation.restore(tensors, saved.round, saved.totals, nodes)
 
 
-def _carry_on(simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None) -> Run:
-    experiment, directory = simulation.experiment, run.directory
-    if directory is not None and not (directory / nodes.NAME).exists():
+def _carry_on(
+    simulation: Simulation,
+    run: Run,
+    checkpoint_every: int,
+    on_round: OnRound | None,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    def now() -> tuple[Task, Weights]:
+        return simulation.task, Weights(simulation.models(), simulation.save().get("buffers"), simulation.round)
+
+    run.now = now
+    try:
+        return _rounds(simulation, run, checkpoint_every, on_round, callbacks)
+    finally:
+        run.now = None
+
+
+def _rounds(
+    simulation: Simulation, run: Run, checkpoint_every: int, on_round: OnRound | None, callbacks: Sequence[Callback]
+) -> Run:
+    experiment, directory, ranks = simulation.experiment, run.directory, simulation.ranks
+    if directory is not None and ranks.rank == 0 and not (directory / nodes.NAME).exists():
         with _advice(directory):
             files.replace(directory / nodes.NAME, simulation.nodes().dumps())
     with stop_requests() as stop_requested:
         while simulation.round < experiment.rounds:
             metrics = simulation.step()
             run.metrics.append(metrics)
-            stopping = stop_requested()  # looked at once: what comes later in this round stops after the next, saved
+            stopping = ranks.any(stop_requested())  # looked at once: what comes later stops after the next round, saved
             if directory is not None:
                 with _advice(directory):
-                    files.append(directory / "metrics.jsonl", [metrics])
-                    if experiment.wire.ledger:
-                        files.append(directory / "ledger.jsonl", simulation.ledger())
+                    with ranks.together():
+                        _append(directory, simulation, metrics)
                     if simulation.round % checkpoint_every == 0 or stopping:
                         _save(simulation, run)
             if on_round is not None:
                 on_round(metrics)
+            if callbacks and _ends(simulation, run, callbacks):
+                break
             if stopping and simulation.round < experiment.rounds:
                 raise StopRequest(run)
-        run.weights = Weights(simulation.models(), simulation.save().get("buffers"), simulation.round)
+        if ranks.number == 1:  # else they are read from the checkpoint
+            run.weights = run.under_way()[1]
         if directory is not None:
             with _advice(directory):
                 _save(simulation, run)
-                write_report(directory / "report.html", [run])
-                files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
+                with ranks.together():
+                    _conclude(directory, run, ranks)
     return run
+
+
+def _ends(simulation: Simulation, run: Run, callbacks: Sequence[Callback]) -> bool:
+    """Does a callback end the run? Then its last round is evaluated, if it was not yet. If one fails, all is saved."""
+    try:
+        ends = called(callbacks, run)
+    except Exception:
+        if run.directory is not None:
+            _save(simulation, run)
+        raise
+    if ends and "test_loss" not in run.metrics[-1]:
+        run.metrics[-1] |= simulation.evaluate()
+        if run.directory is not None:
+            with _advice(run.directory):
+                files.replace(run.directory / "metrics.jsonl", files.lines(run.metrics))
+    return ends
+
+
+def _check_callbacks(callbacks: Sequence[Callback]) -> None:
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise ExperimentError(f"callbacks must be a list of functions of the run, {callbacks!r} was given")
+
+
+def _append(directory: Path, simulation: Simulation, metrics: dict[str, Any]) -> None:
+    """What a round adds to the run's files."""
+    if simulation.ranks.rank == 0:
+        files.append(directory / "metrics.jsonl", [metrics])
+        if simulation.experiment.wire.ledger:
+            files.append(directory / "ledger.jsonl", simulation.ledger())
+
+
+def _conclude(directory: Path, run: Run, ranks: Ranks) -> None:
+    """The files of a run that is complete."""
+    if ranks.rank == 0:
+        write_report(directory / "report.html", [run])
+        files.replace(directory / "result.json", json.dumps(run.result, indent=2).encode() + b"\n")
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -26,6 +27,13 @@ from gossamer.simulator.run_pool import News, OnNews, RunPool, Tasks
 from gossamer.simulator.worker_pool import WorkerError
 
 PROCESS_BYTES = 200 << 20  # of a run beside its models and states: about what training a small model takes
+
+
+class Pool(Protocol):
+    """Where runs are carried out."""
+
+    def run(self, todo: Sequence[PlannedRun], jobs: int, workers: int) -> None:
+        """So many at a time, with so many workers each."""
 
 
 def sweep(
@@ -96,8 +104,9 @@ def carry_out(
     checkpoint_every: int = 100,
     skip_invalid: bool = False,
     on_news: OnNews = lambda news: None,
+    pool: Callable[[Path, Tasks, dict[str, Failure], int, OnNews], Pool] = RunPool,
 ) -> Comparison:
-    """Run what is not complete in a directory, and compare all."""
+    """Run what is not complete in a directory, in processes of this machine or in another pool, and compare all."""
     if jobs is not None and jobs < 1:
         raise ExperimentError(f"jobs must be at least 1, {jobs} was given")
     if out.exists() and not sweeps.is_sweep(out):
@@ -115,7 +124,7 @@ def carry_out(
             for run in runs:
                 on_news(News(run, "waiting" if run in todo else "kept"))
             jobs, workers = _division(jobs, len(todo), largest)
-            RunPool(out, tasks, failures, checkpoint_every, on_news).run(todo, jobs, workers)
+            pool(out, tasks, failures, checkpoint_every, on_news).run(todo, jobs, workers)
             return _compared(plan, out, runs, failures)
 
 

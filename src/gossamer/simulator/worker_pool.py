@@ -29,6 +29,7 @@ import torch
 
 from gossamer.simulator.allocator import trim_heap, tune_malloc
 from gossamer.simulator.prepared import PreparedExperiment
+from gossamer.simulator.ranks import Placement
 from gossamer.training.block import NodeError
 
 BLOCK_BYTES = 4 << 20  # of a block's models: so that what is computed from them is small, and near the processor
@@ -52,17 +53,22 @@ class WorkPlan:
     what others have not begun.
     """
 
-    blocks: Sequence[Sequence[range]]  # each worker's, nodes ascending
-    num_shards: int = 0  # of an evaluation
+    blocks: Sequence[Sequence[range]]  # each worker's: places among the nodes that are hosted here, ascending
+    num_shards: int = 0  # of an evaluation, that are tested here
+    nodes: Sequence[int] = ()  # that are hosted here; none are named: all
 
     @classmethod
-    def of(cls, prepared: PreparedExperiment, num_workers: int) -> "WorkPlan":
+    def of(cls, prepared: PreparedExperiment, num_workers: int, placement: Placement | None = None) -> "WorkPlan":
         chunk = prepared.trainer.chunk
         chunk_bytes = 4 * sum(prepared.task.layer_sizes) * chunk
-        runs = split(range(prepared.experiment.nodes), num_workers, chunk)
+        nodes = np.arange(prepared.experiment.nodes) if placement is None else placement.hosted
+        num_shards = len(prepared.evaluation_shards)
+        if placement is not None:
+            num_shards = len(placement.items([shard.row for shard in prepared.evaluation_shards])[placement.rank])
+        runs = split(range(len(nodes)), num_workers, chunk)
         numbers = [_num_blocks(-(-len(run) // chunk), chunk_bytes, len(runs)) for run in runs]
         blocks = [split(run, number, chunk) for run, number in zip(runs, numbers, strict=True)]
-        return cls(blocks, len(prepared.evaluation_shards))
+        return cls(blocks, num_shards, nodes.tolist())
 
     @property
     def num_workers(self) -> int:
@@ -70,14 +76,20 @@ class WorkPlan:
 
     def by_worker(self, stage: str) -> list[range]:
         """The numbers of each worker's own items."""
-        if stage == "evaluate":
-            return [range(number, self._num_evaluations, self.num_workers) for number in range(self.num_workers)]
+        if stage in ("evaluate", "decode"):
+            number = self._num_evaluations if stage == "evaluate" else self.num_decodes
+            return [range(worker, number, self.num_workers) for worker in range(self.num_workers)]
         ends = np.cumsum([0, *map(len, self.blocks)]).tolist()
         return [range(start, end) for start, end in pairwise(ends)]
 
     def evaluation_shards(self, item: int) -> range:
         """The numbers of the shards in an item of an evaluation."""
         return range(item, self.num_shards, self._num_evaluations)
+
+    @property
+    def num_decodes(self) -> int:
+        """Items in which frames of other ranks are decoded."""
+        return 1 if self.num_workers == 1 else ITEMS_PER_WORKER * self.num_workers
 
     @property
     def _num_evaluations(self) -> int:
@@ -87,7 +99,10 @@ class WorkPlan:
         """What an error says of an item."""
         if stage == "evaluate":
             return f"item {item + 1} of {self._num_evaluations}"
-        nodes = [block for blocks in self.blocks for block in blocks][item]
+        if stage == "decode":
+            return f"item {item + 1} of {self.num_decodes}"
+        places = [block for blocks in self.blocks for block in blocks][item]
+        nodes = [self.nodes[place] for place in places] if self.nodes else places
         return f"nodes {nodes[0]} to {nodes[-1]}"
 
 

@@ -50,6 +50,8 @@ def unfit(strategy: Strategy, module: nn.Module, loss: Loss, inputs: Tensor) -> 
     if any(not parameter.requires_grad for parameter in module.parameters()) or any(True for _ in module.buffers()):
         return "every parameter must be trained, and there must be no buffers"
     chain = _dense_chain(module)
+    if strategy == "batched" and _is_factorization(module, loss) and inputs.device.type != "cpu":
+        return "matrix factorization is done by a kernel for the CPU"
     if strategy == "batched" and not chain and not _is_factorization(module, loss):
         return "the model must be a chain (nn.Sequential) of nn.Linear layers and ReLU, Tanh or Sigmoid"
     if strategy == "batched" and chain and inputs.ndim > 2 and not isinstance(chain[0], nn.Flatten):
@@ -171,7 +173,7 @@ def _losses(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tenso
         at = targets.long()[:, None]
         grad_output = outputs.log_softmax(1)
         losses = grad_output.gather(1, at).mean((1, 2)).neg_()
-        grad_output.exp_().scatter_add_(1, at, torch.full((1, 1, 1), -1.0).expand(at.shape))
+        grad_output.exp_().scatter_add_(1, at, grad_output.new_full((1, 1, 1), -1.0).expand(at.shape))
         return losses, grad_output.div_(targets.shape[1])
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()

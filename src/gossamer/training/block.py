@@ -1,6 +1,7 @@
 """A block: the nodes that one process hosts, with their data and state. It does no input or output."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -10,7 +11,7 @@ from gossamer.core import Algorithm, Inbox, Message, Round, Samples, State
 from gossamer.core.rng import Streams, words
 from gossamer.core.state import map_tensors, tensors_of
 from gossamer.training.minibatches import Minibatches
-from gossamer.training.optimizer import Optimizer
+from gossamer.training.optimizer import LocalOptimizer
 from gossamer.training.privacy import Noise, Privacy, seeded
 from gossamer.training.trainer import Trainer
 
@@ -37,7 +38,7 @@ class Settings(Protocol):
     @property
     def algorithm(self) -> Algorithm: ...
     @property
-    def optimizer(self) -> Optimizer: ...
+    def optimizer(self) -> LocalOptimizer: ...
     @property
     def privacy(self) -> Privacy: ...
 
@@ -77,11 +78,23 @@ class Block:
         if round >= self.settings.training_rounds:
             return torch.zeros(len(self.nodes))
         before, buffers = self.state, self.buffers.clone()
-        losses = self._take_steps(self._round(round * self.settings.exchanges), up)
+        with self._on(self.trainer.device):
+            losses = self._take_steps(self._round(round * self.settings.exchanges), up)
         self._hold(before, up)
         if up is not None:
             self.buffers[:] = torch.where(up, self.buffers, buffers)
         return losses
+
+    @contextmanager
+    def _on(self, device: str) -> Iterator[None]:
+        """Have the state where steps are computed, and back where messages are made; if that is the CPU, it stays."""
+        here = self.buffers
+        self.state, self.buffers = map_tensors(self.state, lambda _, tensor: tensor.to(device)), here.to(device)
+        yield
+        self.state = map_tensors(self.state, lambda _, tensor: tensor.cpu())
+        if self.buffers is not here:
+            here.copy_(self.buffers.cpu())
+            self.buffers = here
 
     def send(self, exchange: int, up: Tensor | None = None) -> Message:
         """The message of each node in an exchange, counted over the run."""
@@ -94,15 +107,15 @@ class Block:
     def _take_steps(self, round: Round, up: Tensor | None) -> Tensor:
         if self.settings.privacy.on:
             return self._take_private_steps(round, up)
-        if self.algorithm.takes_plain_sgd_steps:
+        if self.algorithm.takes_plain_sgd_steps and self.settings.optimizer.takes_gradients_as_they_are:
             return self._take_plain_steps(round, up)
 
-        def step(samples: Samples, seeds: Sequence[int]) -> Tensor:
-            losses, gradient = self.trainer.gradient(self.models(), samples, seeds, self.buffers)
-            self.state = self.algorithm.local_step(self.state, gradient, round)
+        def step(now: Round, index: int) -> Tensor:
+            losses, gradient = self._gradient(self.models(), now.number, index)
+            self.state = self.algorithm.local_step(self.state, gradient, now._replace(step_loss=losses[:, None]))
             return losses
 
-        return self._repeat(step, round.number, up)
+        return self._repeat(step, round, up)
 
     def _take_plain_steps(self, round: Round, up: Tensor | None) -> Tensor:
         """Steps of plain SGD, which a trainer takes in place: that saves a pass through all gradients and, with
@@ -110,10 +123,11 @@ class Block:
         stays = self._in_place and (up is None or bool(up.all()))
         x = self.state.x if stays else self.state.x.clone()
 
-        def step(samples: Samples, seeds: Sequence[int]) -> Tensor:
-            return self.trainer.sgd_step_(x, samples, seeds, self.buffers, round.learning_rate)
+        def step(now: Round, index: int) -> Tensor:
+            data = self._minibatches(now.number, index), self._seeds(now.number, index)
+            return self.trainer.sgd_step_(x, *data, self.buffers, now.learning_rate)
 
-        losses = self._repeat(step, round.number, up)
+        losses = self._repeat(step, round, up)
         self.state = self.state._replace(x=x)
         return losses
 
@@ -122,23 +136,41 @@ class Block:
         start = self.models()
         model = start.clone()
 
-        def step(samples: Samples, seeds: Sequence[int]) -> Tensor:
-            losses, gradient = self.trainer.gradient(model, samples, seeds, self.buffers)
-            model.sub_(round.learning_rate * gradient)
+        def step(now: Round, index: int) -> Tensor:
+            losses, gradient = self._gradient(model, now.number, index)
+            model.sub_(now.learning_rate * gradient)
             return losses
 
-        losses = self._repeat(step, round.number, up)
-        change = self.settings.privacy.protect(model - start, self._noise(round, model.shape[-1]))
+        losses = self._repeat(step, round, up)
+        noise = self._noise(round, model.shape[-1])
+        change = self.settings.privacy.protect((model - start).cpu(), noise).to(model.device)
         rate = round.learning_rate
         self.state = self.algorithm.local_step(self.state, -change / rate if rate else torch.zeros_like(change), round)
         return losses
 
-    def _repeat(self, take: Callable[[Samples, Sequence[int]], Tensor], number: int, up: Tensor | None) -> Tensor:
-        """The local steps of a round, each on minibatches and seeds of its own; their mean losses, (B,)."""
-        losses = torch.zeros(len(self.nodes))
-        for step in range(self.settings.local_steps):
+    def _gradient(self, models: Tensor, number: int, step: int) -> tuple[Tensor, Tensor]:
+        """Losses (B,) and gradients (B, D) of a local step of a round: means over its minibatches, and clipped."""
+        optimizer = self.settings.optimizer
+
+        def of_minibatch(index: int) -> tuple[Tensor, Tensor]:
+            samples, seeds = self._minibatches(number, index), self._seeds(number, index)
+            return self.trainer.gradient(models, samples, seeds, self.buffers)
+
+        losses, gradient = of_minibatch(step * optimizer.accumulate)
+        for more in range(1, optimizer.accumulate):
+            another = of_minibatch(step * optimizer.accumulate + more)
+            losses, gradient = losses + another[0], gradient + another[1]
+        if optimizer.accumulate > 1:
+            losses, gradient = losses / optimizer.accumulate, gradient / optimizer.accumulate
+        return losses, optimizer.clipped(gradient)
+
+    def _repeat(self, take: Callable[[Round, int], Tensor], round: Round, up: Tensor | None) -> Tensor:
+        """The local steps of a round, each with a learning rate of its own; their mean losses, (B,)."""
+        losses, number = torch.zeros(len(self.nodes)), round.number
+        rates = self.settings.optimizer.learning_rates(number, self.settings.rounds, self.settings.local_steps)
+        for step, rate in enumerate(rates):
             try:
-                loss = take(self._minibatches(number, step), self._seeds(number, step))
+                loss = take(round._replace(learning_rate=rate), step).cpu()
             except Exception as error:
                 error.add_note(
                     f"in round {number + 1}, local step {step + 1}, of nodes {self.nodes[0]} to {self.nodes[-1]}"
@@ -169,28 +201,34 @@ class Block:
         number, index = divmod(exchange, settings.exchanges)
 
         def loss(models: Tensor) -> Tensor:
-            samples, seeds = self._minibatches(number + 1, 0), self._seeds(number + 1, 0)
-            return self.trainer.gradient(models, samples, seeds, self.buffers.clone())[0][:, None]
+            samples, seeds, device = self._minibatches(number + 1, 0), self._seeds(number + 1, 0), self.trainer.device
+            buffers = self.buffers.to(device, copy=True)
+            return self.trainer.gradient(models.to(device), samples, seeds, buffers)[0][:, None].to(models.device)
+
+        def gradient(models: Tensor) -> Tensor:
+            samples, seeds = self._minibatches(number, 0), self._seeds(number, 0)
+            return self.trainer.gradient(models, samples, seeds, self.buffers.clone())[1]
 
         now = Round(
             number,
-            settings.optimizer.learning_rate_at(number, settings.rounds),
+            settings.optimizer.learning_rate_at(number, settings.rounds, settings.local_steps),
             Streams(settings.seed, self.nodes, exchange),
             settings.rounds,
             settings.local_steps,
             layer_sizes=tuple(self.trainer.task.layer_sizes),
+            layer_shapes=tuple(self.trainer.task.layer_shapes),
             exchange=index,
             exchanges=settings.exchanges,
             settling=number >= settings.training_rounds,
         )
-        return now if settings.privacy.on else now._replace(loss=loss)
+        return now if settings.privacy.on else now._replace(loss=loss, gradient=gradient)
 
     def _minibatches(self, number: int, step: int) -> Samples:
-        """(B, b): the nodes' samples in a local step of a round."""
-        return self._batches.at(number * self.settings.local_steps + step)
+        """(B, b): the nodes' samples in a minibatch of a round, of which a local step may take several."""
+        return self._batches.at(number * self.settings.local_steps * self.settings.optimizer.accumulate + step)
 
     def _seeds(self, number: int, step: int) -> list[int]:
-        """The nodes' seeds for whatever is random in a local step of a round."""
+        """The nodes' seeds for whatever is random in a minibatch of a round."""
         seeds: list[int] = (words(self.settings.seed, "step", self.nodes, [number], 1, step)[:, 0] >> 1).tolist()
         return seeds
 

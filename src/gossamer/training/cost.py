@@ -238,15 +238,18 @@ def message_bytes(name: str, module: nn.Module, nodes: int) -> float:
     random step. "deep-squeeze-int8" is DeepSqueeze whose model travels in eight bits.
     """
     algorithm: Algorithm = DeepSqueeze(Quantize(8), "auto") if name == "deep-squeeze-int8" else ALGORITHMS[name]()
+    if algorithm.cross_gradients:
+        raise ValueError(f"{name} has several messages per round, which gossamer plan counts; take another algorithm")
     weights = nn.utils.parameters_to_vector(module.parameters()).detach()
-    sizes = tuple(p.numel() for p in module.parameters())
+    sizes, shapes = zip(*((p.numel(), tuple(p.shape)) for p in module.parameters()), strict=True)
     topology = DirectedRing() if "column_stochastic" in algorithm.requires else Ring()
     algorithm = algorithm.prepare(topology.at(nodes, 0, 0), sizes)
     codec = Codec(algorithm.parts, len(weights), seed=0)
     state, gradient = algorithm.init(weights.repeat(_ROWS, 1)), _gradient(weights, _ROWS)
     lengths: list[int] = []
     for number in range(_ROUNDS):
-        round = Round(number, 0.1, Streams(0, range(_ROWS), number), 10**6, 1, layer_sizes=sizes)
+        streams = Streams(0, range(_ROWS), number)
+        round = Round(number, 0.1, streams, 10**6, 1, layer_sizes=sizes, layer_shapes=shapes)
         message, _ = algorithm.send(algorithm.local_step(state, gradient, round), round)
         parts = [part.total for part in codec.num_bytes(message).values()]
         lengths += (codec.frame_bytes + np.sum(parts, axis=0)).tolist()

@@ -27,9 +27,12 @@ class Trainer:
 
     name: Strategy = "rows"  # what is reported
     chunk = 1  # rows that must stay together in one block
+    device = "cpu"  # where gradients are computed, as torch names it; rows given to a trainer are there
 
     def __init__(self, task: Task):
         self.task = task
+        if isinstance(task, Supervised):
+            self.device = task.device
 
     def gradient(
         self, models: Tensor, samples: Samples, seeds: Sequence[int], buffers: Tensor
@@ -82,11 +85,11 @@ class FusedTrainer(Trainer):
     ) -> Tensor | float:
         """The loss of a model on a minibatch; its gradient goes into `out`."""
         loss = self.task.loss
-        inputs, targets = self.task.minibatch(batch, seed)
+        inputs, targets = pair = self.task.minibatch(batch, seed)
         classify = self._plain and loss is nn.functional.cross_entropy and targets.dtype == torch.int64
         classes = targets if classify else None
         found = self._chain.gradient(model, inputs, lambda x: loss_and_gradient(loss, x, targets), out, classes)
-        return self.task.gradient_of_row(model, buffers, inputs, targets, out) if found is None else found
+        return self.task.gradient_of_row(model, buffers, pair, out) if found is None else found
 
 
 def loss_and_gradient(loss: Loss, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,7 +138,7 @@ def chunk_for(nodes: int) -> int:
 
 def is_plain(task: Supervised) -> bool:
     """Can minibatches be had and taken together? Targets below 0 are what cross-entropy leaves out."""
-    tensors = task.device == "cpu" and isinstance(task.train, tuple) and task.augment is None
+    tensors = isinstance(task.train, tuple) and task.augment is None and task.gives_pairs
     return tensors and (task.labels is None or bool(task.labels.min() >= 0))
 
 
@@ -155,7 +158,7 @@ def trainer_for(task: Task, strategy: Literal["auto"] | Strategy, nodes: int) ->
         if strategy != "rows":
             return BatchedTrainer(task, strategy, chunk_for(nodes))
     elif strategy not in ("auto", "rows"):
-        needs = "data that are tensors, with targets from 0 on, not augmented, on the CPU"
+        needs = "data that are two tensors, with targets from 0 on, not augmented"
         raise ValueError(f'{strategy!r} needs {needs}; take "rows"')
-    chain = Chain.of(task.module) if task.device == "cpu" else None
+    chain = Chain.of(task.module) if task.device == "cpu" and task.gives_pairs else None
     return Trainer(task) if chain is None else FusedTrainer(task, chain)

@@ -47,6 +47,7 @@ from gossamer.experiments.papers.table import (
 from gossamer.graphs.topologies import DirectedRing, Ring, Topology, Torus
 from gossamer.models import Architecture, GnLeNet, ResNet18, ResNet20, ResNet54, Vgg11
 from gossamer.models.norms import Norm
+from gossamer.training.optimizer import SGD
 
 NORMS: dict[Precision, Norm] = {"float": "evonorm-s0", "8-bit": "range-evonorm"}
 SKEWS = (0.0, 0.4, 0.8, 0.9)
@@ -151,6 +152,7 @@ def _table4(size: Size) -> list[Row]:
         experiment, column = experiment_of(RING8, size, "CHOCO", precision, kept, skew), PRECISIONS.index(precision)
         figures = TABLE3.get((kept, skew))
         own.append(row(experiment, figures[2 + column] if figures else None))
+        assert isinstance(experiment.optimizer, SGD)
         optimizer = replace(experiment.optimizer, quasi_global=True)
         named = replace(experiment, name=f"{experiment.name} QGM", optimizer=optimizer)
         quasi_global.append(row(named, TABLE4[kept, skew][column]))

@@ -11,7 +11,8 @@ from statistics import fmean
 from typing import Literal
 
 from gossamer.experiments.experiment import Experiment
-from gossamer.training.optimizer import Optimizer, Steps
+from gossamer.training.optimizer import Optimizer
+from gossamer.training.schedules import Steps
 
 Size = Literal["small", "paper"]
 Verdict = Literal["agrees", "weaker", "contradicts", "not run yet"]

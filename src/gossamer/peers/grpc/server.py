@@ -181,6 +181,7 @@ class Server:
             self._refuse(context, f"{', '.join(names) or 'someone without a name'} is not a peer of this group")
         assert member is not None
         self._connections.called(context.peer(), member.name)
+        self._transport.callers.add(member.node)
         with self._lock:
             self._calls[member.node] = self._calls.get(member.node, 0) + 1
         try:

@@ -74,6 +74,8 @@ class GrpcTransport:
         self.greeting = greeting
         self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
+        self.reached: dict[int, str] = {}  # whom this peer asked, and why there was no answer; "" if there was one
+        self.callers: set[int] = set()  # who has called
         self._messages_before = self._messages()  # of before a restart
         self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
@@ -278,12 +280,14 @@ class GrpcTransport:
             try:
                 heartbeat = Heartbeat.read(future.result())
                 self.reachability.succeeded(node)
+                self.reached[node] = ""
                 if self.take_greeting(node, dict(future.trailing_metadata() or ()).get(GREETING_KEY)):
                     self.take_heartbeat(node, heartbeat, time.monotonic() - asked)
             except (grpc.RpcError, grpc.FutureCancelledError, ValueError) as error:
                 code = error.code() if isinstance(error, grpc.RpcError) else None
                 refused = code is not grpc.StatusCode.DEADLINE_EXCEEDED
                 self.liveness.silent(node, refused)
+                self.reached[node] = reason_of(error)
                 if code is not None and not self.closing.is_set():
                     self.reachability.failed(node, refused, reason_of(error))
                 self.mailbox.wake()

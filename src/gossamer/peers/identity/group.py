@@ -30,6 +30,8 @@ _SHARED = (
     *("topology", "algorithm", "optimizer", "privacy"),
 )
 
+_NEW_IN_OPTIMIZER = ("name", "schedule_per", "clip", "accumulate")
+
 
 @dataclass(frozen=True)
 class Member:
@@ -128,6 +130,9 @@ def run_id(group: Group, experiment: Experiment) -> int:
 def shared_settings(experiment: Experiment) -> dict[str, object]:
     """What all peers of a run must have in common, as in an experiment's file; of the task, its name."""
     document = toml.write(experiment)
+    for key in _NEW_IN_OPTIMIZER:  # peers that began before there were such keys go on
+        if document["optimizer"].get(key) == toml.ADDED[f"optimizer.{key}"]:
+            del document["optimizer"][key]
     shared = {key: _without_paths(document[key]) for key in _SHARED if document[key] != toml.ADDED.get(key)}
     return {"task": document["task"]["name"], **shared}
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -30,6 +31,7 @@ _EARLY = timedelta(hours=1)  # clocks differ
 _LONGEST_FILE = 1 << 16
 
 Key = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,13 @@ class Credentials:
     certificate: bytes
     key: bytes
     authority: bytes
+
+
+class Authority(NamedTuple):
+    """Who lets peers in: what all of a group believe."""
+
+    certificate: x509.Certificate
+    key: Key
 
 
 def make(directory: Path, names: list[str], days: int = CERTIFICATE_DAYS, renew: bool = False) -> list[Path]:
@@ -55,17 +64,24 @@ def make(directory: Path, names: list[str], days: int = CERTIFICATE_DAYS, renew:
                 f"{directory} has ca.pem and not ca.key; make certificates where the authority's key is"
             )
         written += _write(directory, "ca", *_authority(days))
-    authority = x509.load_pem_x509_certificate(_read(directory / "ca.pem"))
+    authority = load_authority(directory, days)
+    for name in names:
+        key = new_key()
+        written += _write(directory, name, key, certificate(name, key.public_key(), days, authority))
+    return written
+
+
+def load_authority(directory: Path, days: int) -> Authority:
+    """The authority of a directory, if it can sign certificates for so many days."""
+    own = x509.load_pem_x509_certificate(_read(directory / "ca.pem"))
     key = load_pem_private_key(_read(directory / "ca.key"), None)
     assert isinstance(key, Key), "the authority's key is one that we made"
-    if authority.not_valid_after_utc <= datetime.now(UTC) + timedelta(days=days):
+    if own.not_valid_after_utc <= datetime.now(UTC) + timedelta(days=days):
         raise ExperimentError(
-            f"the authority of {directory} ends on {authority.not_valid_after_utc:%Y-%m-%d}, before a certificate of "
+            f"the authority of {directory} ends on {own.not_valid_after_utc:%Y-%m-%d}, before a certificate of "
             f"{days} days would; take fewer --days, or begin a new directory"
         )
-    for name in names:
-        written += _write(directory, name, *_certificate(name, days, authority, key))
-    return written
+    return Authority(own, key)
 
 
 def load(directory: Path, name: str) -> Credentials:
@@ -107,25 +123,29 @@ def seconds_left(credentials: Credentials) -> float:
 
 
 def _authority(days: int) -> tuple[Key, x509.Certificate]:
-    key, name = ec.generate_private_key(ec.SECP256R1()), _name(_AUTHORITY)
+    key, name = new_key(), _name(_AUTHORITY)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
-    builder = _builder(name, name, key, max(AUTHORITY_DAYS, 2 * days))
+    builder = _builder(name, name, key.public_key(), max(AUTHORITY_DAYS, 2 * days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return key, builder.add_extension(usage, critical=True).sign(key, SHA256())
 
 
-def _certificate(name: str, days: int, authority: x509.Certificate, signer: Key) -> tuple[Key, x509.Certificate]:
-    key = ec.generate_private_key(ec.SECP256R1())
+def new_key() -> Key:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def certificate(name: str, key: PublicKey, days: int, authority: Authority) -> x509.Certificate:
+    """For the peer of this name, who has the private half of the key."""
     usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    builder = _builder(_name(name), authority.subject, key, days)
+    builder = _builder(_name(name), authority.certificate.subject, key, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-    return key, builder.add_extension(usages, critical=False).sign(signer, SHA256())
+    return builder.add_extension(usages, critical=False).sign(authority.key, SHA256())
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: PublicKey, days: int) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
     return builder.not_valid_before(now - _EARLY).not_valid_after(now + timedelta(days=days))
 
@@ -134,18 +154,27 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _write(directory: Path, name: str, key: Key, certificate: x509.Certificate) -> list[Path]:
+def _write(directory: Path, name: str, key: Key, own: x509.Certificate) -> list[Path]:
+    return write_key(directory, name, key) + write_certificate(directory, name, own)
+
+
+def write_key(directory: Path, name: str, key: Key) -> list[Path]:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    paths = [directory / f"{name}.key", directory / f"{name}.pem"]
-    contents = private, certificate.public_bytes(Encoding.PEM)
-    for path, content, mode in zip(paths, contents, (0o600, 0o644), strict=True):
-        partial = path.with_name(path.name + ".partial")
-        with suppress(FileNotFoundError):
-            partial.unlink()
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
-        os.replace(partial, path)
-    return paths
+    return [_write_file(directory / f"{name}.key", private, 0o600)]
+
+
+def write_certificate(directory: Path, name: str, own: x509.Certificate) -> list[Path]:
+    return [_write_file(directory / f"{name}.pem", own.public_bytes(Encoding.PEM), 0o644)]
+
+
+def _write_file(path: Path, content: bytes, mode: int) -> Path:
+    partial = path.with_name(path.name + ".partial")
+    with suppress(FileNotFoundError):
+        partial.unlink()
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    os.replace(partial, path)
+    return path
 
 
 def _read(path: Path) -> bytes:

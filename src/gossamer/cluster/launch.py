@@ -1,0 +1,71 @@
+"""Start ranks on this machine: copies of this process, which has torch, the experiment and the data already."""
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gossamer.cluster.environment import Environment
+from gossamer.experiments.experiment import ExperimentError
+from gossamer.simulator.allocator import of_glibc
+
+Work = Callable[[Environment], int]  # what a rank does; its exit code
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+def launch(number: int, work: Work) -> dict[int, int]:
+    """Do this work in so many ranks, and wait for all: the exit code of each that did not end well.
+
+    Ctrl-C and SIGTERM are for the ranks to act on.
+    """
+    if not hasattr(os, "fork"):
+        raise ExperimentError("--ranks copies this process, which this system cannot; start the ranks with torchrun")
+    context = multiprocessing.get_context("fork")
+    ranks: list[BaseProcess] = []
+
+    def pass_on(signal_number: int, frame: object) -> None:
+        for each in ranks:
+            if each.is_alive() and each.pid is not None:
+                os.kill(each.pid, signal_number)
+
+    with TemporaryDirectory(prefix="gossamer-") as directory:
+        method = f"file://{Path(directory) / 'rendezvous'}"
+        environments = [Environment(rank, number, method, loopback=True) for rank in range(number)]
+        gc.collect()
+        gc.freeze()  # copies share what neither writes to
+        before = [(s, signal.signal(s, pass_on)) for s in (signal.SIGINT, signal.SIGTERM)]
+        try:
+            for environment in environments:
+                process = context.Process(target=_become_rank, args=(work, environment, os.getpid()))
+                process.start()
+                ranks.append(process)
+            for each in ranks:
+                each.join()
+        finally:
+            gc.unfreeze()
+            for signal_number, handler in before:
+                signal.signal(signal_number, handler)
+            for each in ranks:
+                if each.is_alive():
+                    each.kill()
+    return {rank: process.exitcode or 0 for rank, process in enumerate(ranks) if process.exitcode}
+
+
+def _become_rank(work: Work, environment: Environment, parent: int) -> None:
+    os.setpgid(0, 0)  # Ctrl-C reaches the first process, which passes it on
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    prctl = of_glibc("prctl")
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # it saves, and ends
+    if os.getppid() != parent:
+        os._exit(1)
+    code = work(environment)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

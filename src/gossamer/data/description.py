@@ -1,0 +1,100 @@
+"""What several sites' tables have in common, without a row leaving a site.
+
+Each site tells a summary of its table: of columns of numbers how many, their sum and their sum of squares; of columns
+of words which words, but for rare ones, which could point to somebody; and the classes. From all summaries follow the
+columns, means, deviations, words and classes with which every site encodes its rows in the same way.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum, sqrt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gossamer.data.table import Table, is_number, read_columns
+
+LONGEST_SUMMARY = 1 << 24
+
+
+class Summary(msgspec.Struct, forbid_unknown_fields=True):
+    """Of one site's table."""
+
+    target: str
+    rows: int
+    numbers: dict[str, tuple[int, float, float]]  # by column: how many, their sum, the sum of their squares
+    words: dict[str, list[str]]  # by column: those in at least so many rows
+    classes: list[str]  # none if the target is a number
+    leave_out: list[str] = []
+    client: str | None = None
+
+
+def summary(table: Table, path: Path, least: int = 5) -> Summary:
+    """Of the table in a file. Words and classes in fewer than `least` rows are not told."""
+    columns = read_columns(path)
+    table.check_columns(path, columns)
+    numbers, words = {}, {}
+    for name in table.input_columns(columns):
+        column = columns[name]
+        if is_number(column):
+            known = [float(value) for value in column if value is not None]
+            numbers[name] = (len(known), fsum(known), fsum(value * value for value in known))
+        else:
+            words[name] = _frequent(column, least)
+    classes = [] if table.regression else _frequent(columns[table.target], least)
+    rows = len(columns[table.target])
+    return Summary(table.target, rows, numbers, words, classes, list(table.leave_out), table.client)
+
+
+def _frequent(column: Sequence[Any], least: int) -> list[str]:
+    counts = Counter(str(value) for value in column if value is not None)
+    return sorted(word for word, count in counts.items() if count >= least)
+
+
+def read_summary(path: Path) -> Summary:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_SUMMARY + 1)
+        if len(content) > LONGEST_SUMMARY:
+            raise ValueError("it is too long")
+        return msgspec.json.decode(content, type=Summary)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a summary of gossamer data describe ({error})") from None
+
+
+def agreed(summaries: Sequence[Summary]) -> dict[str, Any]:
+    """The settings of `[task]` with which all sites encode their rows in the same way. ValueError if they cannot."""
+    first = summaries[0]
+    for other in summaries[1:]:
+        for what in ("target", "leave_out", "client"):
+            if getattr(other, what) != getattr(first, what):
+                raise ValueError(
+                    f"{what} is {getattr(first, what)!r} at one site and {getattr(other, what)!r} at another"
+                )
+        ours, theirs = ({*each.numbers, *each.words} for each in (first, other))
+        if ours != theirs:
+            raise ValueError(f"not all sites have the columns {', '.join(sorted(ours ^ theirs))}; leave them out")
+        if mixed := sorted({*first.numbers} ^ {*other.numbers}):
+            raise ValueError(f"the columns {', '.join(mixed)} are numbers at one site and words at another")
+    numbers = [[name, *_mean_and_deviation([each.numbers[name] for each in summaries])] for name in first.numbers]
+    words = [[name, sorted({word for each in summaries for word in each.words[name]})] for name in first.words]
+    found: dict[str, Any] = {"target": first.target}
+    if classes := sorted({name for each in summaries for name in each.classes}):
+        found["classes"] = classes
+    else:
+        found["regression"] = True
+    if first.client is not None:
+        found["client"] = first.client
+    if first.leave_out:
+        found["leave_out"] = first.leave_out
+    return found | {"numbers": numbers, "words": words}
+
+
+def _mean_and_deviation(parts: Sequence[tuple[int, float, float]]) -> tuple[float, float]:
+    count = sum(part[0] for part in parts)
+    if count == 0:
+        return 0.0, 1.0
+    mean = fsum(part[1] for part in parts) / count
+    variance = max(0.0, fsum(part[2] for part in parts) / count - mean * mean)
+    return mean, sqrt(variance) or 1.0
