@@ -153,3 +153,86 @@ def test_files_that_come_along_stay_where_they_belong(tmp_path: Path) -> None:
     for name in ("../peers.toml", "peers.py", "/etc/x.toml"):
         with pytest.raises(ExperimentError, match=re.escape(f"{name!r}")):
             enrolment._keep({name: b""}, tmp_path)
+
+
+def test_the_inviter_stays_until_its_answer_is_sent_whoever_else_hangs_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, answering, go_on = enrolment._send, threading.Event(), threading.Event()
+
+    def slowly(connection: ssl.SSLSocket, content: bytes) -> None:
+        if connection.server_side:
+            answering.set()
+            go_on.wait(10)
+        send(connection, content)
+
+    monkeypatch.setattr(enrolment, "_send", slowly)
+    with inviting(tmp_path) as invitation:
+        host, port = invitation.code.address.split(":")
+        with socket.create_connection((host, int(port))):
+            joining = threading.Thread(target=join, args=(invitation.code, tmp_path / "bob", tmp_path))
+            joining.start()
+            assert answering.wait(10)
+        assert not invitation._ended.wait(0.5)
+        go_on.set()
+        joining.join()
+        assert invitation._ended.wait(10)
+    keys.load(tmp_path / "bob", "bob")
+
+
+def test_a_certificate_that_cannot_be_kept_ends_the_invitation_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys.make(tmp_path / "authority", ["alice"])
+    found: list[str] = []
+
+    def wait() -> None:
+        try:
+            invitation.wait(30)
+        except ExperimentError as error:
+            found.append(str(error))
+
+    with Invitation("bob", tmp_path / "authority", "127.0.0.1:0", {}) as invitation:
+        (tmp_path / "authority" / "bob.pem").mkdir()  # where the certificate would go
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        with pytest.raises(ExperimentError, match="refused: the certificate could not be kept there"):
+            join(invitation.code, tmp_path / "bob", tmp_path)
+        waiting.join()
+    assert "authority cannot be written: Is a directory; mend that, and invite anew" in found[0]
+
+
+def test_a_certificate_that_the_authority_did_not_sign_is_refused(tmp_path: Path) -> None:
+    keys.make(tmp_path / "other", ["carol"])
+    with inviting(tmp_path) as invitation:
+        other = keys.load_authority(tmp_path / "other", 30)
+        invitation._authority = invitation._authority._replace(key=other.key)
+        with pytest.raises(ExperimentError, match=r"cannot be used \(the authority did not sign it\)"):
+            join(invitation.code, tmp_path / "bob", tmp_path)
+    assert not (tmp_path / "bob").exists()
+
+
+def test_an_invitation_that_nobody_could_follow_is_refused(tmp_path: Path) -> None:
+    keys.make(tmp_path / "authority", ["alice"])
+    for listen in ("0.0.0.0:0", "[::]:0"):
+        with pytest.raises(ExperimentError, match="is every address of this machine; --reached-at names"):
+            Invitation("bob", tmp_path / "authority", listen, FILES)
+    with pytest.raises(ExperimentError, match='an address is written "host:port"'):
+        Invitation("bob", tmp_path / "authority", "127.0.0.1:0", FILES, reached_at="bobs-office")
+    with pytest.raises(ExperimentError, match="have more than 3 MB together"):
+        Invitation("bob", tmp_path / "authority", "127.0.0.1:0", {"peers.toml": bytes(enrolment.LONGEST_ANSWER)})
+    with Invitation("bob", tmp_path / "authority", "0.0.0.0:0", FILES, reached_at="office:7010") as invitation:
+        assert invitation.code.address == "office:7010"
+
+
+def test_no_peer_is_called_as_the_authoritys_files_are(tmp_path: Path) -> None:
+    keys.make(tmp_path, ["alice"])
+    before = (tmp_path / "ca.pem").read_bytes(), (tmp_path / "ca.key").read_bytes()
+    for make in (
+        lambda: keys.make(tmp_path, ["ca"], renew=True),
+        lambda: Invitation("ca", tmp_path, "127.0.0.1:0", FILES, renew=True),
+        lambda: Code.read("ca@host:1/" + "a" * 52),
+    ):
+        with pytest.raises(ExperimentError, match="ca is what the authority's files are called"):
+            make()
+    assert ((tmp_path / "ca.pem").read_bytes(), (tmp_path / "ca.key").read_bytes()) == before

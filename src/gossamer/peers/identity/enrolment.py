@@ -23,12 +23,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
@@ -44,6 +45,7 @@ MOST_AT_ONCE = 16  # connections
 CALL_SECONDS = 10.0
 LONGEST_REQUEST = 1 << 13
 LONGEST_ANSWER = 1 << 22
+LONGEST_FILES = LONGEST_ANSWER - (1 << 20)  # the rest is for certificates, and to spare
 _HALF = 16  # bytes of the secret, and of the fingerprint
 _CODE = re.compile(r"(?P<name>[^@/]+)@(?P<address>[^/]+)/(?P<key>[a-z2-7]{52})")
 _LENGTH = struct.Struct("<I")
@@ -110,13 +112,20 @@ class Invitation:
         if not renew and (certificates / f"{name}.pem").exists():
             raise ExperimentError(f"{certificates / name}.pem exists already; --renew makes a new one")
         self._authority = keys.load_authority(certificates, days)
-        self._wrong = 0
+        if sum(map(len, group_files.values())) > LONGEST_FILES:
+            raise ExperimentError(
+                f"the group's files have more than {LONGEST_FILES >> 20} MB together; send them another way"
+            )
+        self._wrong, self._failed = 0, ""
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self.joined = False
         self._tls, fingerprint = _throw_away()
         host, port = address_of(listen)
+        if reached_at is None and _is_everywhere(host):
+            raise ExperimentError(f"{host} is every address of this machine; --reached-at names the one to come to")
+        address_of(reached_at or listen)
         try:
             self._socket = socket.create_server((host.strip("[]"), port), family=_family(host))
         except OSError as error:
@@ -145,6 +154,8 @@ class Invitation:
                 connection.close()
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        if self._failed:
+            raise ExperimentError(self._failed)
         if self._wrong >= MOST_WRONG:
             raise ExperimentError(
                 f"someone tried {MOST_WRONG} wrong codes, so the invitation of {self.name} is over; make another"
@@ -152,17 +163,19 @@ class Invitation:
         return self.joined
 
     def _serve(self, connection: socket.socket) -> None:
+        answer = Answer()
         try:
             connection.settimeout(CALL_SECONDS)
             with suppress(OSError, ValueError), self._tls.wrap_socket(connection, server_side=True) as secured:
                 request = msgspec.msgpack.decode(_receive(secured, LONGEST_REQUEST), type=Request)
-                _send(secured, msgspec.msgpack.encode(self._answer(request)))
+                answer = self._answer(request)
+                _send(secured, msgspec.msgpack.encode(answer))
                 secured.unwrap()
         finally:
             connection.close()
             self._slots.release()
-            if self.joined:
-                self._ended.set()  # after the answer is on its way
+            if answer.certificate or self._failed or self._wrong >= MOST_WRONG:
+                self._ended.set()  # after the answer is on its way: other connections that end mean nothing
 
     def _answer(self, request: Request) -> Answer:
         with self._lock:
@@ -170,14 +183,16 @@ class Invitation:
                 return Answer("this invitation is over")
             if not hmac.compare_digest(request.secret, self.code.secret):
                 self._wrong += 1
-                if self._wrong >= MOST_WRONG:
-                    self._ended.set()
                 return Answer("the code is wrong")
             try:
                 signed = self._sign(request.signing_request)
             except (ValueError, TypeError, UnsupportedAlgorithm) as error:
                 return Answer(f"the request for a certificate cannot be used: {error}")
-            keys.write_certificate(self._directory, self.name, signed)
+            try:
+                keys.write_certificate(self._directory, self.name, signed)
+            except OSError as error:
+                self._failed = f"{self._directory} cannot be written: {error.strerror}; mend that, and invite anew"
+                return Answer("the certificate could not be kept there")
             self.joined = True
         authority = self._authority.certificate.public_bytes(Encoding.PEM)
         return Answer("", signed.public_bytes(Encoding.PEM), authority, self.group_files)
@@ -230,8 +245,9 @@ def join(code: Code, certificates: Path, place: Path, renew: bool = False) -> li
     try:
         own, authority = (x509.load_pem_x509_certificate(pem) for pem in (answer.certificate, answer.authority))
         own.verify_directly_issued_by(authority)
-    except (ValueError, TypeError) as error:
-        raise ExperimentError(f"{code.address} answered with a certificate that cannot be used ({error})") from None
+    except (ValueError, TypeError, InvalidSignature) as error:
+        why = str(error) or "the authority did not sign it"
+        raise ExperimentError(f"{code.address} answered with a certificate that cannot be used ({why})") from None
     if keys.name_in(own) != code.name or own.public_key() != key.public_key():
         raise ExperimentError(f"{code.address} answered with the certificate of someone else; ask for another code")
     old = certificates / "ca.pem"
@@ -309,6 +325,14 @@ def _exactly(connection: ssl.SSLSocket, length: int) -> bytes:
             raise ValueError("the connection ended early")
         content += piece
     return bytes(content)
+
+
+def _is_everywhere(host: str) -> bool:
+    """Is it what one listens on at all addresses, such as 0.0.0.0, where nobody can call?"""
+    try:
+        return ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False  # a name
 
 
 def _family(host: str) -> socket.AddressFamily:

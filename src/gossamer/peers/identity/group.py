@@ -24,6 +24,7 @@ from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+AUTHORITY = "ca"  # whose files are beside the peers'
 _WHAT_A_NAME_IS = "1 to 63 small letters, digits and hyphens, with no hyphen at its ends"
 _SHARED = (
     *("nodes", "rounds", "seed", "local_steps", "exchanges", "settle"),
@@ -77,6 +78,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise ExperimentError(f"a peer's name is {_WHAT_A_NAME_IS}, {name!r} was given")
+    if name == AUTHORITY:
+        raise ExperimentError(f"{name} is what the authority's files are called; give the peer another name")
     return name
 
 
