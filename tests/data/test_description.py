@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -107,3 +108,34 @@ def test_the_commands_lead_to_peers_that_use_all_of_their_own_rows(tmp_path: Pat
 def test_a_task_without_files_needs_tensors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no train\.safetensors, and Digits reads no other files"):
         prepare(Experiment(nodes=2, topology=Ring()), 0, tmp_path)
+
+
+def table(path: Path, ages: list[str]) -> Path:
+    path.write_text("age,ill\n" + "".join(f"{age},{'yes' if i % 2 else 'no'}\n" for i, age in enumerate(ages)))
+    return path
+
+
+def test_numbers_of_few_rows_are_not_told(tmp_path: Path) -> None:
+    path = table(tmp_path / "table.csv", ["", "81.5", "", "", "", "79", "", "", "", "", "", ""])
+    assert summary(TABLE, path).numbers == {"age": (0, 0.0, 0.0)}
+    assert summary(TABLE, path, least=2).numbers["age"][:2] == (2, 160.5)
+    with pytest.raises(ValueError, match="no site tells of numbers in the columns age: all have too few; leave them"):
+        agreed([summary(TABLE, path)])
+    other = summary(TABLE, table(tmp_path / "other.csv", ["40", "50", "60"] * 4))
+    assert agreed([summary(TABLE, path), other])["numbers"] == [["age", 50.0, pytest.approx(np.std([40, 50, 60]))]]
+
+
+@pytest.mark.parametrize("missing", ["nan", "NaN", "inf"])
+def test_what_a_table_takes_to_be_missing_is_missing_in_a_summary(tmp_path: Path, missing: str) -> None:
+    path = table(tmp_path / "table.csv", ["1", "2", "3", missing, "4", "5", "6", ""])
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary(TABLE, path)))
+    assert read_summary(tmp_path / "summary.json").numbers["age"] == (6, 21.0, 17.5)
+
+
+def test_large_numbers_that_differ_little_keep_their_deviation(tmp_path: Path) -> None:
+    times = [1.7e9 + i % 7 for i in range(140)]
+    halves = [
+        table(tmp_path / name, list(map(str, part))) for name, part in (("a.csv", times[:40]), ("b.csv", times[40:]))
+    ]
+    ((_, mean, deviation),) = agreed([summary(TABLE, path) for path in halves])["numbers"]
+    assert (mean, deviation) == pytest.approx((np.mean(times), np.std(times)), rel=1e-8)

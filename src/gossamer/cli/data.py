@@ -49,7 +49,7 @@ def check(directory: str | None, as_json: bool) -> None:
 @click.option("--client", help="The column that says whose a row is.")
 @click.option("--leave-out", multiple=True, metavar="COLUMN", help="A column not to look at; can be repeated.")
 @click.option("--least", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Words in fewer rows are not told.")  # fmt: skip
+              help="What is in fewer rows is not told.")  # fmt: skip
 @click.option("--out", type=PATH, help="Where to write it; by default it is printed.")
 def describe(
     file: Path,

@@ -1,13 +1,14 @@
 """What several sites' tables have in common, without a row leaving a site.
 
-Each site tells a summary of its table: of columns of numbers how many, their sum and their sum of squares; of columns
-of words which words, but for rare ones, which could point to somebody; and the classes. From all summaries follow the
-columns, means, deviations, words and classes with which every site encodes its rows in the same way.
+Each site tells a summary of its table: of columns of numbers how many, their sum and how far they are spread; of
+columns of words which words; and the classes. What is in few rows could point to somebody, and is not told: the sum of
+one number is that number. From all summaries follow the columns, means, deviations, words and classes with which every
+site encodes its rows in the same way.
 """
 
 from collections import Counter
 from collections.abc import Sequence
-from math import fsum, sqrt
+from math import fsum, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ class Summary(msgspec.Struct, forbid_unknown_fields=True):
 
     target: str
     rows: int
-    numbers: dict[str, tuple[int, float, float]]  # by column: how many, their sum, the sum of their squares
+    numbers: dict[
+        str, tuple[int, float, float]
+    ]  # by column: how many, their sum, and that of their squared differences
+    # from their mean; sums of plain squares would lose the deviation of large numbers
     words: dict[str, list[str]]  # by column: those in at least so many rows
     classes: list[str]  # none if the target is a number
     leave_out: list[str] = []
@@ -31,20 +35,27 @@ class Summary(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def summary(table: Table, path: Path, least: int = 5) -> Summary:
-    """Of the table in a file. Words and classes in fewer than `least` rows are not told."""
+    """Of the table in a file. Words, classes and numbers in fewer than `least` rows are not told."""
     columns = read_columns(path)
     table.check_columns(path, columns)
     numbers, words = {}, {}
     for name in table.input_columns(columns):
         column = columns[name]
         if is_number(column):
-            known = [float(value) for value in column if value is not None]
-            numbers[name] = (len(known), fsum(known), fsum(value * value for value in known))
+            numbers[name] = _spread([float(value) for value in column if value is not None], least)
         else:
             words[name] = _frequent(column, least)
     classes = [] if table.regression else _frequent(columns[table.target], least)
     rows = len(columns[table.target])
     return Summary(table.target, rows, numbers, words, classes, list(table.leave_out), table.client)
+
+
+def _spread(column: Sequence[float], least: int) -> tuple[int, float, float]:
+    known = [value for value in column if isfinite(value)]  # as a table takes what is not to be missing
+    if len(known) < max(1, least):
+        return 0, 0.0, 0.0
+    mean = fsum(known) / len(known)
+    return len(known), fsum(known), fsum((value - mean) ** 2 for value in known)
 
 
 def _frequent(column: Sequence[Any], least: int) -> list[str]:
@@ -77,6 +88,10 @@ def agreed(summaries: Sequence[Summary]) -> dict[str, Any]:
             raise ValueError(f"not all sites have the columns {', '.join(sorted(ours ^ theirs))}; leave them out")
         if mixed := sorted({*first.numbers} ^ {*other.numbers}):
             raise ValueError(f"the columns {', '.join(mixed)} are numbers at one site and words at another")
+    if unknown := [name for name in first.numbers if not any(each.numbers[name][0] for each in summaries)]:
+        raise ValueError(
+            f"no site tells of numbers in the columns {', '.join(unknown)}: all have too few; leave them out"
+        )
     numbers = [[name, *_mean_and_deviation([each.numbers[name] for each in summaries])] for name in first.numbers]
     words = [[name, sorted({word for each in summaries for word in each.words[name]})] for name in first.words]
     found: dict[str, Any] = {"target": first.target}
@@ -92,9 +107,9 @@ def agreed(summaries: Sequence[Summary]) -> dict[str, Any]:
 
 
 def _mean_and_deviation(parts: Sequence[tuple[int, float, float]]) -> tuple[float, float]:
+    """Of all numbers: those of a site are spread about its own mean, and the sites' means about the mean of all."""
+    parts = [part for part in parts if part[0]]
     count = sum(part[0] for part in parts)
-    if count == 0:
-        return 0.0, 1.0
     mean = fsum(part[1] for part in parts) / count
-    variance = max(0.0, fsum(part[2] for part in parts) / count - mean * mean)
-    return mean, sqrt(variance) or 1.0
+    squares = fsum(within + number * (total / number - mean) ** 2 for number, total, within in parts)
+    return mean, sqrt(squares / count) or 1.0
