@@ -35,6 +35,7 @@ EXPERIMENTS = {
     "quasi-global momentum": replace(SMALL, optimizer=gs.SGD(0.1, 0.9, quasi_global=True)),
     "push-sum": replace(SMALL, topology=gs.DirectedRing(), algorithm=gs.Sgp()),
     "losses of models": replace(SMALL, algorithm=gs.SkewScout(every=1)),
+    "cross-gradients": replace(SMALL, strategy="batched", local_steps=1, algorithm=gs.Cga()),
     "privacy": replace(SMALL, privacy=gs.Privacy(1.0, 0.1)),
     "faults": replace(SMALL, faults=gs.Faults(down=((1, 1, 2),)), optimizer=gs.Adam()),
 }

@@ -200,14 +200,18 @@ class Block:
         settings = self.settings
         number, index = divmod(exchange, settings.exchanges)
 
-        def loss(models: Tensor) -> Tensor:
-            samples, seeds, device = self._minibatches(number + 1, 0), self._seeds(number + 1, 0), self.trainer.device
+        def on_data(models: Tensor, number: int) -> tuple[Tensor, Tensor]:
+            """Losses (B, 1) and gradients (B, D) on a round's first minibatches; running statistics are left alone."""
+            samples, seeds, device = self._minibatches(number, 0), self._seeds(number, 0), self.trainer.device
             buffers = self.buffers.to(device, copy=True)
-            return self.trainer.gradient(models.to(device), samples, seeds, buffers)[0][:, None].to(models.device)
+            losses, gradients = self.trainer.gradient(models.to(device), samples, seeds, buffers)
+            return losses[:, None], gradients
+
+        def loss(models: Tensor) -> Tensor:
+            return on_data(models, number + 1)[0].to(models.device)
 
         def gradient(models: Tensor) -> Tensor:
-            samples, seeds = self._minibatches(number, 0), self._seeds(number, 0)
-            return self.trainer.gradient(models, samples, seeds, self.buffers.clone())[1]
+            return on_data(models, number)[1].to(models.device)
 
         now = Round(
             number,
