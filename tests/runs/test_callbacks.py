@@ -68,6 +68,21 @@ def test_of_a_loss_the_smaller_is_the_better() -> None:
         gs.EarlyStopping("f1_mean")(run)
 
 
+def test_a_value_that_is_no_number_is_worse_than_any() -> None:
+    nan = float("nan")  # as a correlation is while all predictions are the same
+    assert not gs.EarlyStopping(patience=3)(run_with([nan, 0.2, 0.5, 0.9]))
+    assert gs.EarlyStopping(patience=3)(run_with([0.2, nan, nan, nan]))
+    assert not gs.EarlyStopping(patience=3, higher_is_better=False)(run_with([nan, 0.9, 0.5, 0.2]))
+
+
+@pytest.mark.parametrize(("key", "falls"), [("rmse_mean", True), ("mae_of_mean_model", True), ("f1_mean", False)])
+def test_of_errors_by_their_usual_names_the_smaller_is_the_better(key: str, falls: bool) -> None:
+    run = run_with([0.1, 0.1, 0.1, 0.1])
+    for row, value in zip(run.metrics, [4.0, 3.0, 2.0, 1.0], strict=True):
+        row[key] = value
+    assert gs.EarlyStopping(key, patience=2)(run) != falls
+
+
 def test_a_resumed_run_stops_where_one_would_that_was_never_interrupted(tmp_path: Path) -> None:
     stopping = gs.EarlyStopping(patience=1, min_delta=0.2)
     whole = gs.simulate(EXPERIMENT, workers=1, callbacks=[stopping])

@@ -11,6 +11,7 @@ Both look at all metrics of the run so far, so that a resumed run does as one wo
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf, isnan
 from pathlib import Path
 
 from gossamer.experiments.experiment import ExperimentError
@@ -28,7 +29,7 @@ class EarlyStopping:
     metric: str | None = None  # a key of the metrics, such as "f1_of_mean_model"; None: the mean of the task's metric
     patience: int = 5  # evaluations without a new best one that are borne
     min_delta: float = 0.0  # how much better a best one must be
-    higher_is_better: bool | None = None  # None: not for losses and distances, and as the task says for its metric
+    higher_is_better: bool | None = None  # None: not for losses and errors, and as the task says for its metric
 
     def __post_init__(self) -> None:
         if type(self.patience) is not int or self.patience < 1:
@@ -81,11 +82,14 @@ def _values(run: Run, metric: str | None, higher_is_better: bool | None) -> list
     if higher_is_better is None:
         is_tasks = key.startswith(f"{of_task}_")
         higher_is_better = evaluated[-1].get("higher_is_better", True) if is_tasks else not _is_of_errors(key)
-    return [row[key] if higher_is_better else -row[key] for row in evaluated if key in row]
+    values = [row[key] if higher_is_better else -row[key] for row in evaluated if key in row]
+    return [-inf if isnan(value) else value for value in values]  # nan, which nothing compares with, is the worst
 
 
 def _is_of_errors(key: str) -> bool:
-    return any(word in key for word in ("loss", "divergence", "distance", "error", "perplexity"))
+    short = {"mae", "mse", "rmse", "mape", "nll", "wer", "cer"}  # as whole words: other words may have their letters
+    long = ("loss", "divergence", "distance", "error", "perplexity")
+    return any(word in key for word in long) or not short.isdisjoint(key.split("_"))
 
 
 def _best(values: Sequence[float], min_delta: float) -> int:
