@@ -236,6 +236,10 @@ def test_schedules(schedule: Schedule, expected: list[float]) -> None:
         ({"momentum": 1}, "momentum must be"),
         ({"weight_decay": -1}, "weight_decay must be"),
         ({"nesterov": True}, "nesterov needs a momentum"),
+        (
+            {"momentum": 0.9, "quasi_global": True, "schedule": Plateau()},
+            "quasi_global divides what the group moved by the learning rate.*take another schedule",
+        ),
         ({"learning_rate": float("nan")}, "learning_rate must be over 0"),
         ({"clip": -1}, "clip must be at least 0"),
         ({"accumulate": 0}, "accumulate must be a whole number"),

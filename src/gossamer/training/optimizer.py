@@ -15,7 +15,7 @@ from gossamer import core
 from gossamer.algorithms.composition import Wrapper
 from gossamer.algorithms.momentum import Momentum, QuasiGlobalMomentum
 from gossamer.core import Algorithm, Round
-from gossamer.training.schedules import Constant, Schedule
+from gossamer.training.schedules import Constant, Plateau, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +115,11 @@ class SGD(LocalOptimizer):
         for name in ("nesterov", "quasi_global"):
             if getattr(self, name) and self.momentum == 0:
                 raise ValueError(f"{name} needs a momentum over 0, 0 was given")
+        if self.quasi_global and isinstance(self.schedule, Plateau):
+            raise ValueError(
+                "quasi_global divides what the group moved by the learning rate, and on a plateau every node has its "
+                "own; take another schedule, such as cosine"
+            )
 
     def wrap(self, algorithm: Algorithm) -> Algorithm:
         algorithm = self.schedule.wrap(algorithm)
