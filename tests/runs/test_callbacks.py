@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 import gossamer as gs
 from gossamer.runs import files
+from gossamer.simulator.pack import pack
 
 EXPERIMENT = gs.Experiment(
     nodes=4, rounds=12, task=gs.Digits(hidden=4), topology=gs.Ring(), evaluation=gs.Evaluation(every=2)
@@ -28,6 +29,19 @@ def test_a_callback_that_returns_true_ends_the_run_with_a_checkpoint_a_result_an
     assert again.metrics == run.metrics
     assert again.models_sha256 == run.models_sha256
     assert gs.resume(tmp_path / "run").result["rounds"] == 5  # it is complete
+
+
+def test_a_run_that_a_callback_ended_settles_without_more_training(tmp_path: Path) -> None:
+    run = gs.simulate(EXPERIMENT, tmp_path / "run", workers=1, callbacks=[lambda run: len(run.metrics) == 5])
+    settled = gs.settle(tmp_path / "run", tmp_path / "settled", rounds=2, workers=1)
+    assert [row["round"] for row in settled.metrics if "train_loss" in row] == [1, 2, 3, 4, 5]
+    assert settled.result["rounds"] == 7
+    torch.testing.assert_close(settled.models.mean(0), run.models.mean(0))
+    told = "was ended by a callback after round 5 of 12; .* needs all"
+    with pytest.raises(gs.ExperimentError, match=told):
+        gs.compare(tmp_path / "run", tmp_path / "settled")
+    with pytest.raises(gs.ExperimentError, match=told):
+        pack(tmp_path / "run")
 
 
 def test_a_callback_sees_the_models_of_the_round() -> None:

@@ -123,6 +123,8 @@ def test_a_run_that_is_not_complete_or_cannot_be_repeated_is_refused() -> None:
     run = gs.simulate(memorized(rounds=1, local_steps=1), workers=1)
     longer = replace(run, experiment=memorized(rounds=2, local_steps=1))
     with pytest.raises(ExperimentError, match="is not complete; continue it with gossamer resume"):
+        audit(replace(longer, weights=None), 1, 0, workers=1)
+    with pytest.raises(ExperimentError, match=r"was ended by a callback after round 1 of 2; an audit, .* needs all"):
         audit(longer, 1, 0, workers=1)
     other = replace(run, experiment=memorized(rounds=1, local_steps=2))
     with pytest.raises(ExperimentError, match="repeated gave other models"):

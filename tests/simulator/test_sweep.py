@@ -288,6 +288,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path: Path) -> Non
     with pytest.raises(ExperimentError, match="need a directory; give it as out"):
         gs.compare(SHORT)
     done.metrics.pop()
+    (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(ExperimentError, match="is not complete; continue it with gossamer resume"):
         gs.compare(done)
     with pytest.raises(ExperimentError, match="there is nothing to compare"):

@@ -147,6 +147,16 @@ class Run:
             self.weights = weights.load(self.directory, self._known_experiment(), task or self._task())
         return self.weights
 
+    def check_rounds(self, what: str) -> None:
+        """ExperimentError, with what this is for, if the run has not all of its rounds."""
+        where, done, rounds = self.directory or self.document["name"], len(self.metrics), self.document["rounds"]
+        if done >= rounds:
+            return
+        is_over = self.weights is not None if self.directory is None else (self.directory / "result.json").exists()
+        if is_over:
+            raise ExperimentError(f"{where} was ended by a callback after round {done} of {rounds}; {what} needs all")
+        raise ExperimentError(f"{where} is not complete; continue it with gossamer resume first")
+
     def under_way(self) -> tuple[Task, Weights]:
         """Task and weights of a run that is under way; for callbacks."""
         if self.now is None:

@@ -134,8 +134,7 @@ def auditable(run: Run, nodes: int, shadows: int) -> Experiment:
         )
     if run.peer is not None:
         raise ExperimentError(f"{run.directory} is a peer's, who has its own messages only; audit a simulated run")
-    if not run.metrics or run.metrics[-1]["round"] < experiment.rounds:
-        raise ExperimentError(f"{run.document['name']} is not complete; continue it with gossamer resume first")
+    run.check_rounds("an audit, which repeats them,")
     if shadows < 0 or shadows % 2:
         raise ExperimentError(f"shadows must be an even number, or 0, {shadows} was given")
     if not 1 <= nodes <= experiment.nodes:

@@ -68,8 +68,7 @@ def _complete(run: Run) -> Run:
     where = run.directory or run.document["name"]
     if run.peer is not None:
         raise ExperimentError(f"{where} is of a peer, which knows one node only; gossamer report shows it")
-    if len(run.metrics) < run.document["rounds"]:
-        raise ExperimentError(f"{where} is not complete; continue it with gossamer resume, and compare it then")
+    run.check_rounds("a comparison")
     return run
 
 

@@ -47,6 +47,7 @@ def pack(directory: str | os.PathLike[str], out: str | os.PathLike[str] | None =
         raise ExperimentError(f"{directory} is of an experiment with classes of your own, which a file cannot repeat")
     if not (directory / "result.json").exists():
         raise ExperimentError(f"{directory} is not complete; continue it with gossamer resume, and pack it then")
+    run.check_rounds("a pack, from which others repeat them,")
     content = _content(run, run.experiment, directory)
     try:
         with files.replacing(archive) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as target:

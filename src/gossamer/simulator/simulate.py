@@ -192,10 +192,11 @@ def settle(
     if os.path.exists(out):
         raise ExperimentError(f"{out} exists already; name another directory")
     assert past.experiment is not None
-    total = past.experiment.rounds + rounds
-    longer = replace(past.experiment, rounds=total, settle=total - past.experiment.training_rounds).with_digests()
+    saved, tensors = found
+    total = saved.round + rounds  # a callback may have ended it before its last round
+    trained = min(saved.round, past.experiment.training_rounds)
+    longer = replace(past.experiment, rounds=total, settle=total - trained).with_digests()
     with Simulation(longer, workers) as simulation, _new_directory(out, longer):
-        saved, tensors = found
         checkpoint.check_tensors(directory, tensors, simulation.save())
         simulation.restore(tensors, saved.round, saved.totals)
         for name in ("metrics.jsonl", "ledger.jsonl"):
