@@ -1,6 +1,7 @@
 """Data as PyTorch users have them: arrays, tables, dictionaries, datasets, one per node; models that give a loss."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.utils.data import Dataset
 import gossamer as gs
 from contract import simulated
 from gossamer.data.supervised import correct
+from gossamer.training.block import NodeError
 
 POINTS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(60) % 3
@@ -167,3 +169,53 @@ def test_without_a_score_the_first_metric_is_the_runs() -> None:
     plain = gs.simulate(experiment(task())).result
     assert run.result["hits_mean"] == pytest.approx(plain["accuracy_mean"])
     assert run.result["test_loss"] == pytest.approx(plain["test_loss"])
+
+
+def correlation(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Of nodes whose first weight has grown; of others it is no number."""
+    return outputs[:, 0].mean() * (1.0 if outputs[0, 0] > outputs[1, 0] else float("nan"))
+
+
+def test_a_metric_that_is_no_number_is_left_out_of_means_and_loses_no_run(tmp_path: Path) -> None:
+    measured = task(metrics={"correlation": correlation, "unknown": lambda outputs, targets: float("nan")})
+    chosen = experiment(measured, nodes=8, evaluation=gs.Evaluation(every=1))
+    run = gs.simulate(chosen, tmp_path / "run", workers=1)
+    assert gs.open_run(tmp_path / "run", chosen).metrics == run.metrics
+    last = run.metrics[-1]
+    found = [value for value in last["correlation_by_node"].values() if value is not None]
+    assert 0 < len(found) < 8
+    assert last["correlation_mean"] == pytest.approx(sum(found) / len(found))
+    assert last["correlation_min"] == min(found)
+    assert [last[f"unknown_{of}"] for of in ("mean", "min", "max", "of_mean_model")] == [None] * 4
+    with pytest.raises(NodeError, match="a run's metric must be a number: give a score, and unknown as another"):
+        gs.simulate(experiment(task(score=None, metrics={"unknown": lambda o, y: float("nan")})), workers=1)
+
+
+def test_a_metric_of_all_samples_together_has_no_personal_form() -> None:
+    chosen = experiment(task(score=None, metrics={"f1": f1}), evaluation=gs.Evaluation(personal=True))
+    with pytest.raises(gs.ExperimentError, match=r"evaluation\.personal: true was given, and f1 is of all samples"):
+        gs.simulate(chosen, workers=1)
+
+
+def test_outputs_of_several_shapes_are_told_to_who_has_metrics() -> None:
+    texts = [torch.ones(2 + i // 200, dtype=torch.int64) for i in range(600)]  # longer and longer, batch by batch
+    padded = lambda batch: (nn.utils.rnn.pad_sequence(batch, True), nn.utils.rnn.pad_sequence(batch, True))  # noqa: E731
+    tagging = gs.Supervised(
+        model=lambda: nn.Embedding(3, 3),
+        train=Texts(texts), test=Texts(texts), collate_fn=padded, score=None,
+        loss=lambda outputs, targets: nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten()),
+        metrics={"hits": lambda outputs, targets: correct(outputs, targets).mean()},
+    )  # fmt: skip
+    with pytest.raises(NodeError, match=r"samples of shape \(3,.*\) and \(4,.*\) came; have collate_fn pad all"):
+        gs.simulate(experiment(tagging, rounds=1, evaluation=gs.Evaluation(samples="all")), workers=1)
+
+
+class Texts(Dataset):
+    def __init__(self, texts: list[Tensor]):
+        self.texts = texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, i: int) -> Tensor:
+        return self.texts[i]

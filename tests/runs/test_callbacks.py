@@ -82,11 +82,17 @@ def test_of_a_loss_the_smaller_is_the_better() -> None:
         gs.EarlyStopping("f1_mean")(run)
 
 
-def test_a_value_that_is_no_number_is_worse_than_any() -> None:
-    nan = float("nan")  # as a correlation is while all predictions are the same
-    assert not gs.EarlyStopping(patience=3)(run_with([nan, 0.2, 0.5, 0.9]))
-    assert gs.EarlyStopping(patience=3)(run_with([0.2, nan, nan, nan]))
-    assert not gs.EarlyStopping(patience=3, higher_is_better=False)(run_with([nan, 0.9, 0.5, 0.2]))
+def test_a_metric_that_was_no_number_is_worse_than_any() -> None:
+    run = run_with([0.1, 0.1, 0.1, 0.1])
+
+    def stops(values: list[float | None], **more: bool) -> bool:
+        for row, value in zip(run.metrics, values, strict=True):
+            row["correlation_mean"] = value
+        return gs.EarlyStopping("correlation_mean", patience=3, **more)(run)
+
+    assert not stops([None, 0.2, 0.5, 0.9])
+    assert stops([0.2, None, None, None])
+    assert not stops([None, 0.9, 0.5, 0.2], higher_is_better=False)
 
 
 @pytest.mark.parametrize(("key", "falls"), [("rmse_mean", True), ("mae_of_mean_model", True), ("f1_mean", False)])

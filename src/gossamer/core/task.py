@@ -68,6 +68,11 @@ class Task:
         return ()
 
     @property
+    def scores_samples(self) -> bool:
+        """Is the metric a mean over samples, so that those of some and of others can be averaged?"""
+        return True
+
+    @property
     def collects_outputs(self) -> bool:
         """Is something measured of all outputs of a test together, so that its samples must not be divided?"""
         return False

@@ -359,6 +359,10 @@ class Supervised(Task):
         return [name for name in self.metrics if name != self.metric]
 
     @property
+    def scores_samples(self) -> bool:
+        return self.score is not None
+
+    @property
     def collects_outputs(self) -> bool:
         return bool(self.metrics)
 
@@ -388,7 +392,7 @@ class Supervised(Task):
                     collected.append((outputs.cpu(), targets.cpu()))
         found = [loss / len(samples)] if self.score is None else [loss / len(samples), score / len(samples)]
         if names:
-            outputs, targets = (torch.cat(parts) for parts in zip(*collected, strict=True))
+            outputs, targets = (_joined_batches(parts) for parts in zip(*collected, strict=True))
             found += [self._metric(name, outputs, targets) for name in names]
         return found
 
@@ -445,6 +449,17 @@ def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def _told(error: Exception) -> str:
     """Its kind and its first line."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _joined_batches(parts: tuple[Tensor, ...]) -> Tensor:
+    """The outputs or targets of a test, in one tensor, as metrics take them."""
+    shapes = sorted({tuple(part.shape[1:]) for part in parts})
+    if len(shapes) > 1:
+        raise MetricError(
+            f"metrics need outputs and targets of one shape, and samples of shape {shapes[0]} and {shapes[-1]} came; "
+            "have collate_fn pad all to one length"
+        )
+    return torch.cat(parts)
 
 
 def _is_function(data: Any) -> bool:

@@ -11,7 +11,7 @@ Both look at all metrics of the run so far, so that a resumed run does as one wo
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf
 from pathlib import Path
 
 from gossamer.experiments.experiment import ExperimentError
@@ -76,14 +76,14 @@ def _values(run: Run, metric: str | None, higher_is_better: bool | None) -> list
         return []
     of_task = metric_of(evaluated[-1])
     key = f"{of_task}_mean" if metric is None else metric
-    if not isinstance(evaluated[-1].get(key), int | float):
+    if not isinstance(evaluated[-1].get(key, ""), int | float | None):
         numbers = ", ".join(name for name, value in evaluated[-1].items() if isinstance(value, float))
         raise ExperimentError(f"the metrics have no number {key!r}; they have {numbers}")
     if higher_is_better is None:
         is_tasks = key.startswith(f"{of_task}_")
         higher_is_better = evaluated[-1].get("higher_is_better", True) if is_tasks else not _is_of_errors(key)
-    values = [row[key] if higher_is_better else -row[key] for row in evaluated if key in row]
-    return [-inf if isnan(value) else value for value in values]  # nan, which nothing compares with, is the worst
+    sign = 1 if higher_is_better else -1
+    return [-inf if row[key] is None else sign * row[key] for row in evaluated if key in row]  # no number is the worst
 
 
 def _is_of_errors(key: str) -> bool:

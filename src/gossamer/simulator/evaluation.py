@@ -5,6 +5,7 @@ changes nothing.
 """
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,11 @@ def personal_shards(experiment: Experiment, task: Task, node: int, held: Samples
     node's training samples.
     """
     with section("evaluation.personal"):
+        if not task.scores_samples:
+            raise ValueError(
+                f"true was given, and {task.metric} is of all samples together, in which labels cannot be weighted; "
+                "give a score, and it as another of metrics"
+            )
         if experiment.partition.keeps_clients and task.clients is not None and task.test_clients is not None:
             own = np.flatnonzero(np.isin(task.test_clients, task.clients[held]))
             order = permutation(philox(experiment.seed, "personal test samples", node), len(own))
@@ -87,6 +93,11 @@ def scores_of(shards: Sequence[EvaluationShard], scores: Tensor, personal: bool 
         values = scores.numpy()[here]
         found[row] = (values[0] if len(here) == 1 else np.average(values, axis=0, weights=weights)).tolist()
     return found
+
+
+def known(value: float) -> float | None:
+    """None for what is no number, as a correlation is while all predictions are the same: files have no nan."""
+    return value if isfinite(value) else None
 
 
 def worst_decile(scores: Sequence[float], higher_is_better: bool) -> float:

@@ -27,7 +27,7 @@ from gossamer.simulator.accounting import MassAccount, RoundBytes
 from gossamer.simulator.block_runner import BlockRunners
 from gossamer.simulator.clock import RunClock
 from gossamer.simulator.crossing import Crossing
-from gossamer.simulator.evaluation import num_tested, scores_of, worst_decile
+from gossamer.simulator.evaluation import known, num_tested, scores_of, worst_decile
 from gossamer.simulator.precompile import precompile
 from gossamer.simulator.prepared import PreparedExperiment
 from gossamer.simulator.ranks import Integers, OneRank, Ranks, mean_of_rows
@@ -372,7 +372,7 @@ class Simulation:
         metrics["test_samples"] = self.task.num_test_samples
         if of_mean is not None:
             names = [metric, *self.task.more_metrics]
-            metrics |= {f"{name}_of_mean_model": value for name, value in zip(names, of_mean[1:], strict=True)}
+            metrics |= {f"{name}_of_mean_model": known(value) for name, value in zip(names, of_mean[1:], strict=True)}
             scores = scores or {"the mean model": of_mean}
         numbers = {"the distance between the nodes' models": divergence}
         for who, (loss, score, *_) in scores.items():
@@ -382,19 +382,22 @@ class Simulation:
             numbers[f"the {metric} of node {row} on its own distribution"] = score
         for what, number in numbers.items():
             if not isfinite(number):
-                raise NodeError(
-                    f"{what} became {number} in round {self.round}; a smaller optimizer.learning_rate would help"
-                )
+                help_ = "a smaller optimizer.learning_rate would help"
+                if metric in what and not self.task.scores_samples:
+                    help_ = f"a run's metric must be a number: give a score, and {metric} as another of metrics"
+                raise NodeError(f"{what} became {number} in round {self.round}; {help_}")
         losses, *measured = zip(*scores.values(), strict=True)
         found = measured[0]
         metrics["test_loss"] = sum(losses) / len(losses)
         for name, values in zip([metric, *self.task.more_metrics], measured, strict=True):
+            numbers_of = [value for value in values if isfinite(value)]
             metrics |= {
-                f"{name}_mean": sum(values) / len(values),
-                f"{name}_min": min(values),
-                f"{name}_max": max(values),
-                **({f"{name}_by_node": dict(zip(map(str, of_rows), values, strict=True))} if of_rows else {}),
+                f"{name}_mean": sum(numbers_of) / len(numbers_of) if numbers_of else None,
+                f"{name}_min": min(numbers_of, default=None),
+                f"{name}_max": max(numbers_of, default=None),
             }
+            if of_rows:
+                metrics[f"{name}_by_node"] = dict(zip(map(str, of_rows), map(known, values), strict=True))
         if not self.task.higher_is_better:
             metrics["higher_is_better"] = False
         if personal:
