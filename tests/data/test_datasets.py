@@ -1,5 +1,6 @@
 """Data as PyTorch users have them: arrays, tables, dictionaries, datasets, one per node; models that give a loss."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,30 @@ class Texts(Dataset):
 
     def __getitem__(self, i: int) -> Tensor:
         return self.texts[i]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [(POINTS[i], CLASSES[i]) for i in range(60)],
+        [(POINTS[i], int(CLASSES[i])) for i in range(60)],
+        [{"x": POINTS[i], "labels": CLASSES[i]} for i in range(60)],
+    ],
+)
+def test_a_list_of_samples_is_not_taken_for_the_data_of_as_many_nodes(samples: list[Any]) -> None:
+    with pytest.raises(ValueError, match="train is a list of samples, and a list is one dataset per node; write"):
+        task(samples).load()
+
+
+def test_a_users_own_generators_are_left_as_they_were() -> None:
+    def drawn() -> tuple[float, float, float]:
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    def seed() -> None:
+        random.seed(5), np.random.seed(5), torch.manual_seed(5)
+
+    seed()
+    expected = drawn()
+    seed()
+    gs.simulate(experiment(task(Dicts(), Named, collate_fn=collated), rounds=1), workers=1)
+    assert drawn() == expected

@@ -94,6 +94,30 @@ def test_a_program_takes_samples_as_the_data_have_them() -> None:
         inference.predict(model, task, inference.Samples(images.long() + 300, None))
 
 
+def test_samples_of_a_dataset_are_collated_as_in_training() -> None:
+    points = torch.randn(20, 3)
+    made = [{"point": point, "kind": i % 2} for i, point in enumerate(points)]
+    task = gs.Supervised(
+        model=lambda: torch.nn.Linear(3, 2), train=[Rows(made)], test=Rows(made),
+        collate_fn=lambda rows: (torch.stack([row["point"] for row in rows]), torch.tensor([r["kind"] for r in rows])),
+    ).load()  # fmt: skip
+    model = inference.model_of(task, task.initial_model(0), task.buffers)
+    found = inference.predict(model, task, inference.Samples(points, torch.arange(20) % 2))
+    torch.testing.assert_close(found.outputs, model(points).detach())
+    assert inference.as_torch_export(model, task)
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, rows: list[dict[str, object]]):
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> dict[str, object]:
+        return self.rows[i]
+
+
 def test_a_task_without_a_module_has_no_program() -> None:
     task = gs.Quadratic().load()
     with pytest.raises(ExperimentError, match="has no torch module"):

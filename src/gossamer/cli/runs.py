@@ -305,8 +305,9 @@ def predict(run: Path, samples: Path, node: Any, out: Path, data: str | None) ->
         files.replace(out, inference.as_bytes(found, out.suffix))
     except OSError as error:
         raise Mistake(f"{out} cannot be written: {error.strerror}; name another file with --out") from None
-    if found.loss is not None and found.score is not None:
-        click.echo(json.dumps({"loss": found.loss, trained.task.metric: found.score}))
+    if found.loss is not None:
+        score = {} if found.score is None else {trained.task.metric: found.score}
+        click.echo(json.dumps({"loss": found.loss, **score}))
     click.echo(f"wrote {len(found.outputs)} predictions to {out}", err=True)
 
 

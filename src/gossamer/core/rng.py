@@ -9,7 +9,9 @@ Only the generator's raw 64-bit words are used. NumPy keeps those stable from ve
 promise for its distributions, and peers with different versions must agree on what was drawn.
 """
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -109,3 +111,24 @@ class Streams:
     def uniform(self, purpose: str, width: int = 1) -> Tensor:
         """(B, width) numbers in [0, 1), float64."""
         return torch.from_numpy((self.raw(purpose, width) >> np.uint64(11)) * 2.0**-53)
+
+
+def global_states() -> tuple[Any, ...]:
+    """Of the generators that belong to the process, from which users' own code draws."""
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+
+def restore_global_states(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    np.random.set_state(states[1])
+    random.setstate(states[2])
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Leave these generators as they were, whatever is seeded and drawn meanwhile."""
+    states = global_states()
+    try:
+        yield
+    finally:
+        restore_global_states(states)

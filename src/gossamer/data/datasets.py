@@ -87,6 +87,12 @@ def _shapes(given: Any) -> str:
     return " and ".join(f"{type(one).__name__} {tuple(getattr(one, 'shape', ()))}" for one in given)
 
 
+def is_sample(given: Any) -> bool:
+    """Is it one sample, (input, class) or a dictionary with a class, rather than a data set?"""
+    values = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else ()
+    return any(np.ndim(value) == 0 for value in values if not isinstance(value, str))
+
+
 def length(data: Data) -> int:
     if isinstance(data, tuple):
         return len(data[0])

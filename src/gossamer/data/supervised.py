@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gossamer.core import Samples, Task
-from gossamer.core.rng import permutation, philox
+from gossamer.core.rng import kept_generators, permutation, philox
 from gossamer.core.task import MetricError
 from gossamer.data import datasets
 from gossamer.data.datasets import Batch, Collate, Data
@@ -97,6 +97,11 @@ class Supervised(Task):
             raise ValueError("train is an empty list; give one dataset per node")
         if all(isinstance(one, Tensor) for one in parts):
             raise ValueError("train is a list of tensors, and a list is one dataset per node; write (inputs, targets)")
+        if all(datasets.is_sample(one) for one in parts):
+            raise ValueError(
+                "train is a list of samples, and a list is one dataset per node; write (inputs, targets), or give a "
+                "dataset that has the samples"
+            )
         found = [datasets.as_data(f"train of node {node}", one, self.target) for node, one in enumerate(parts)]
         ends = np.cumsum([0, *map(datasets.length, found)])
         shards = [np.arange(start, end) for start, end in pairwise(ends)]
@@ -157,7 +162,7 @@ class Supervised(Task):
         few = np.arange(min(2, self.num_samples))
         tested = few[: self.num_test_samples]
         before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
-        with torch.random.fork_rng(devices=[]):
+        with kept_generators():
             try:
                 buffers = self.buffers[None].clone()
                 self.gradient(self.initial_model(0)[None], few[None], [0], buffers)
@@ -194,7 +199,7 @@ class Supervised(Task):
             if targets is None or targets.is_floating_point() or targets.ndim != 1:
                 continue
             try:
-                with torch.random.fork_rng(devices=[]), torch.no_grad():
+                with kept_generators(), torch.no_grad():
                     self.module.eval()
                     num_outputs = self._outputs(self._fetch(data, np.arange(1)))[1].shape[1]
             except Exception:

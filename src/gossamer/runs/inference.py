@@ -12,9 +12,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
 from gossamer.core import Task
+from gossamer.core.rng import kept_generators
+from gossamer.data.datasets import fetch
 from gossamer.data.supervised import Supervised
 from gossamer.experiments.experiment import ExperimentError
 
@@ -91,8 +92,8 @@ def _example(task: Task) -> Tensor:
             "task: samples are not inputs and targets, or the model takes both; a program takes inputs alone: "
             "export .safetensors, and load them into the module"
         )
-    data: Any = task.train
-    inputs = data[0][:2] if isinstance(data, tuple) else default_collate([data[i] for i in range(min(2, len(data)))])[0]
+    with kept_generators():  # a data set may draw
+        inputs = fetch(task.train, np.arange(min(2, task.num_samples)), task.collate_fn)[0]
     if not isinstance(inputs, Tensor):
         raise ExperimentError(f"task: samples are {type(inputs).__name__}, a program needs tensors; write .safetensors")
     return inputs if len(inputs) > 1 else inputs.expand(2, *inputs.shape[1:]).clone()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.core import Message, Samples, Task
+from gossamer.core.rng import global_states, restore_global_states
 from gossamer.core.state import tensors_of
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment, ExperimentError
@@ -61,7 +62,7 @@ class Simulation:
             raise ExperimentError(f'start must be "fork", where there is such a thing, or "spawn", {start!r} was given')
         self._workers: WorkerPool | InProcessPool | None = None  # start with the first round, after a resume
         self._memory = Memory()
-        self._torch_before = torch.get_num_threads(), torch.get_rng_state()
+        self._before = torch.get_num_threads(), global_states()
         torch.set_num_threads(1)  # one thread per worker is faster than two in one, and gives the same bits everywhere
         self.ranks = ranks or OneRank()
         try:
@@ -125,8 +126,8 @@ class Simulation:
             self._workers.close()
             self._workers = None
         self._memory.close()
-        torch.set_num_threads(self._torch_before[0])
-        torch.set_rng_state(self._torch_before[1])
+        torch.set_num_threads(self._before[0])
+        restore_global_states(self._before[1])
 
     def begin(self, settings: Mapping[str, str] | None = None) -> None:
         """Start the workers and then meet the other ranks: forked later, workers would hold on to its connections.
