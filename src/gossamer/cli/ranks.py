@@ -96,7 +96,7 @@ def _start_ranks(
     from gossamer.cli.main import explain
     from gossamer.cluster.environment import Environment
     from gossamer.cluster.group import RankGroup
-    from gossamer.cluster.launch import launch
+    from gossamer.cluster.launch import HUNG, launch
     from gossamer.experiments.experiment import ExperimentError
     from gossamer.simulator.ranks import ELSEWHERE
 
@@ -125,8 +125,9 @@ def _start_ranks(
 
     failed = launch(options.ranks, become)
     for rank, code in failed.items():
-        if code < 0:
+        if code < 0 or code == HUNG:
             told = f"gossamer resume {shlex.quote(str(directory))} --ranks {options.ranks}"
-            say(f"rank {rank} died of signal {-code}; continue with: {told}")
+            what = "did not end and was killed" if code == HUNG else f"died of signal {-code}"
+            say(f"rank {rank} {what}; continue with: {told}")
     if failed:
-        raise SystemExit(max(code if code > 0 else 1 for code in failed.values()))
+        raise SystemExit(max(1 if code < 0 or code == HUNG else code for code in failed.values()))

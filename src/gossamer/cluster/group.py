@@ -60,8 +60,8 @@ class RankGroup:
             most = "one rank" if num_chunks == 1 else f"at most {num_chunks} ranks"
             if chunk > 1:
                 raise ExperimentError(
-                    f"{self.number} ranks were given, and the {nodes} nodes are trained in chunks of {chunk}, which stay "
-                    f'together; take {most}, more nodes, or strategy = "rows"'
+                    f"{self.number} ranks were given, and the {nodes} nodes are trained in chunks of {chunk}, which "
+                    f'stay together; take {most}, more nodes, or strategy = "rows"'
                 )
             raise ExperimentError(f"{self.number} ranks were given, and there are {nodes} nodes; take {most}")
         return Placement(PLACEMENTS[self._placement](links, nodes, chunk, self.number), self.rank)
