@@ -100,7 +100,8 @@ class ResyncLedger:
     @classmethod
     def of(cls, nodes: int, plain: int, zeros: Callable[..., Tensor]) -> "ResyncLedger":
         """Before the first exchange; `zeros` makes tensors that processes share."""
-        return cls(*(zeros(nodes, dtype=torch.int64) for _ in range(3)), plain)
+        sent, most_missed, resync_bytes = (zeros(nodes, dtype=torch.int64) for _ in range(3))
+        return cls(sent, most_missed, resync_bytes, plain)
 
     def saved(self, channel: int = 0) -> dict[str, Tensor]:
         """What a checkpoint keeps."""
