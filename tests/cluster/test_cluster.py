@@ -19,7 +19,7 @@ from contract import of
 from gossamer import Experiment, ExperimentError, Quadratic
 from gossamer.cluster.environment import Environment, detect, first_host
 from gossamer.cluster.group import LostRankError, RankGroup
-from gossamer.cluster.launch import launch
+from gossamer.cluster.launch import HUNG, launch
 from gossamer.cluster.placement import PLACEMENTS
 from gossamer.experiments import toml
 from gossamer.graphs.faults import Faults
@@ -138,6 +138,11 @@ def test_a_part_of_a_checkpoint_that_is_missing_or_damaged_is_told(tmp_path: Pat
     last.unlink()
     with pytest.raises(ExperimentError, match=r"checkpoint.json is damaged \(there is no"):
         checkpoint.load(tmp_path)
+    manifest = (tmp_path / checkpoint.MANIFEST).read_text()
+    for wrong in (manifest.replace('"nodes":[1]', '"nodes":[3]'), manifest[: len(manifest) // 2]):
+        (tmp_path / checkpoint.MANIFEST).write_text(wrong)
+        with pytest.raises(ExperimentError, match=r"checkpoint.json is damaged"):
+            checkpoint.load(tmp_path, np.array([1]))
 
 
 def fail_in_rank_1(group: RankGroup, error: type[Exception]) -> None:
@@ -158,6 +163,29 @@ def test_what_goes_wrong_in_one_rank_is_raised_in_all(tmp_path: Path) -> None:
     assert not on(3, work)
 
 
+def test_a_callback_that_ends_the_run_or_fails_in_one_rank_does_so_in_all(tmp_path: Path) -> None:
+    experiment = of("jwins", rounds=6)
+
+    def ended(group: RankGroup) -> None:
+        def ends(run: gossamer.Run) -> bool:
+            return group.rank == 1 and len(run.metrics) == 2
+
+        assert len(simulate(experiment, tmp_path / "ended", 1, ranks=group, callbacks=[ends]).metrics) == 2
+
+    def failed(group: RankGroup) -> None:
+        def fails(run: gossamer.Run) -> None:
+            if group.rank == 1:
+                raise KeyError("of one's own")
+
+        with pytest.raises((KeyError, WorkerError), match="of one's own"):
+            simulate(experiment, tmp_path / "failed", 1, ranks=group, callbacks=[fails])
+
+    assert not on(2, ended)
+    assert not on(2, failed)
+    assert gossamer.open_run(tmp_path / "ended", experiment).result["rounds"] == 2
+    assert checkpoint.peek(tmp_path / "failed").round == 1
+
+
 def test_ranks_with_different_experiments_are_refused_everywhere(tmp_path: Path) -> None:
     def work(group: RankGroup) -> None:
         experiment = replace(of("jwins"), seed=group.rank)
@@ -168,24 +196,21 @@ def test_ranks_with_different_experiments_are_refused_everywhere(tmp_path: Path)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_rank_that_hangs_or_dies_or_never_comes_ends_the_others_within_the_timeout(tmp_path: Path) -> None:
+def test_a_rank_that_hangs_or_never_comes_ends_the_others_within_the_timeout_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def work(environment: Environment) -> int:
         with RankGroup(environment, 2) as group:
             group.begin({"experiment": "same"})
             if environment.rank == 1:
-                time.sleep(60)
+                os.kill(os.getpid(), signal.SIGSTOP)
             with pytest.raises(LostRankError, match=r"did not answer rank 0 for 2 s|has lost another rank"):
                 group.any(True)
-            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            return 0
+            return 5
 
-    def noting(environment: Environment) -> int:
-        if environment.rank == 1:
-            (tmp_path / "pid").write_text(str(os.getpid()))
-        return work(environment)
-
+    monkeypatch.setattr("gossamer.cluster.launch.GRACE_SECONDS", 0.5)
     started = time.monotonic()
-    assert launch(2, noting) == {1: -signal.SIGKILL}
+    assert launch(2, work) == {0: 5, 1: HUNG}
     assert time.monotonic() - started < 30
     group = RankGroup(Environment(0, 2, f"file://{tmp_path / 'nobody'}"), 1)
     with pytest.raises(LostRankError, match="rank 0 did not meet the other ranks within 1 s"):
@@ -196,7 +221,8 @@ def test_more_ranks_than_nodes_are_refused() -> None:
     group = RankGroup(Environment(0, 8, ""))
     with pytest.raises(ExperimentError, match="8 ranks were given, and there are 7 nodes; take at most 7 ranks"):
         group.placement(lambda: (np.empty(0), np.empty(0)), 7, 1)
-    with pytest.raises(ExperimentError, match="in 5 chunks, which stay together; take at most 5 ranks"):
+    told = 'trained in chunks of 64, which stay together; take at most 5 ranks, more nodes, or strategy = "rows"'
+    with pytest.raises(ExperimentError, match=told):
         group.placement(lambda: (np.empty(0), np.empty(0)), 300, 64)
 
 

@@ -96,8 +96,9 @@ def _start_ranks(
     from gossamer.cli.main import explain
     from gossamer.cluster.environment import Environment
     from gossamer.cluster.group import RankGroup
-    from gossamer.cluster.launch import launch
+    from gossamer.cluster.launch import HUNG, launch
     from gossamer.experiments.experiment import ExperimentError
+    from gossamer.simulator.ranks import ELSEWHERE
 
     if experiment is not None and options.ranks > experiment.nodes:
         raise ExperimentError(
@@ -108,8 +109,9 @@ def _start_ranks(
     task = None if experiment is None else experiment.load_task()  # once for all ranks, which are copies
 
     def become(environment: Environment) -> int:
+        group = RankGroup(environment, options.timeout, options.placement)
         try:
-            with RankGroup(environment, options.timeout, options.placement) as group:
+            with group:
                 work(Start(group, task, local=options.ranks))
             return 0
         except KeyboardInterrupt:
@@ -117,12 +119,15 @@ def _start_ranks(
         except SystemExit as error:
             return error.code if isinstance(error.code, int) else 1
         except Exception as error:
+            if isinstance(error, ExperimentError) and environment.rank and not group.was_met:
+                error.add_note(ELSEWHERE)  # before ranks meet they are copies, so all find the same mistake
             return explain(error)
 
     failed = launch(options.ranks, become)
     for rank, code in failed.items():
-        if code < 0:
+        if code < 0 or code == HUNG:
             told = f"gossamer resume {shlex.quote(str(directory))} --ranks {options.ranks}"
-            say(f"rank {rank} died of signal {-code}; continue with: {told}")
+            what = "did not end and was killed" if code == HUNG else f"died of signal {-code}"
+            say(f"rank {rank} {what}; continue with: {told}")
     if failed:
-        raise SystemExit(max(code if code > 0 else 1 for code in failed.values()))
+        raise SystemExit(max(1 if code < 0 or code == HUNG else code for code in failed.values()))

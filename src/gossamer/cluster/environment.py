@@ -37,7 +37,7 @@ def detect(variables: Mapping[str, str] = os.environ) -> Environment | None:
     if "WORLD_SIZE" in variables and "RANK" in variables:
         number = _number(variables, "WORLD_SIZE")
         local = _number(variables, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in variables else 1
-        attempt = variables.get("TORCHELASTIC_RESTART_COUNT", "0")
+        attempt = "TORCHELASTIC_RESTART_COUNT"
         if "MASTER_ADDR" not in variables or "MASTER_PORT" not in variables:
             raise ExperimentError(
                 "RANK and WORLD_SIZE are set, MASTER_ADDR and MASTER_PORT are not; start with torchrun, or set all"
@@ -45,7 +45,7 @@ def detect(variables: Mapping[str, str] = os.environ) -> Environment | None:
         rank, method = _number(variables, "RANK"), "env://"
     elif "SLURM_STEP_NUM_TASKS" in variables and "SLURM_PROCID" in variables:  # in a step of srun, not in the script
         number, rank = _number(variables, "SLURM_STEP_NUM_TASKS"), _number(variables, "SLURM_PROCID")
-        attempt = variables.get("SLURM_RESTART_COUNT", "0")
+        attempt = "SLURM_RESTART_COUNT"
         host = variables.get("MASTER_ADDR") or first_host(variables.get("SLURM_STEP_NODELIST", ""))
         port = variables.get("MASTER_PORT") or 20_000 + _number(variables, "SLURM_JOB_ID") % 10_000
         method = f"tcp://{host}:{port}"
@@ -53,7 +53,8 @@ def detect(variables: Mapping[str, str] = os.environ) -> Environment | None:
         return None
     if not 0 <= rank < number:
         raise ExperimentError(f"rank {rank} of {number} was given; ranks are 0 to {number - 1}")
-    return Environment(rank, number, method, int(attempt), local=max(1, local)) if number > 1 else None
+    restarts = _number(variables, attempt) if attempt in variables else 0
+    return Environment(rank, number, method, restarts, local=max(1, local)) if number > 1 else None
 
 
 def first_host(hosts: str) -> str:

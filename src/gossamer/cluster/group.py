@@ -6,6 +6,7 @@ end; nothing is tried again, because the run can be continued from its last chec
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -39,6 +40,7 @@ class RankGroup:
         self.rank, self.number = environment.rank, environment.number
         self._environment, self._timeout, self._placement = environment, timeout, placement
         self._met = False
+        self.was_met = False  # did the ranks ever meet?
 
     def __enter__(self) -> "RankGroup":
         return self
@@ -55,10 +57,13 @@ class RankGroup:
     def placement(self, links: Callable[[], tuple[Integers, Integers]], nodes: int, chunk: int) -> Placement:
         num_chunks = -(-nodes // chunk)
         if self.number > num_chunks:
-            what = f"{nodes} nodes" if chunk == 1 else f"{nodes} nodes in {num_chunks} chunks, which stay together"
-            raise ExperimentError(
-                f"{self.number} ranks were given, and there are {what}; take at most {num_chunks} ranks"
-            )
+            most = "one rank" if num_chunks == 1 else f"at most {num_chunks} ranks"
+            if chunk > 1:
+                raise ExperimentError(
+                    f"{self.number} ranks were given, and the {nodes} nodes are trained in chunks of {chunk}, which "
+                    f'stay together; take {most}, more nodes, or strategy = "rows"'
+                )
+            raise ExperimentError(f"{self.number} ranks were given, and there are {nodes} nodes; take {most}")
         return Placement(PLACEMENTS[self._placement](links, nodes, chunk, self.number), self.rank)
 
     def begin(self, fingerprint: Mapping[str, str]) -> None:
@@ -75,8 +80,9 @@ class RankGroup:
                 f"rank {self.rank} did not meet the other ranks within {self._timeout:g} s ({where}); "
                 f"start all of them, with the same address ({_first_line(error)})"
             ) from None
-        self._met = True
-        self._check_same(fingerprint)
+        self._met = self.was_met = True
+        versions = f"{sys.modules['gossamer'].__version__} {torch.__version__} {np.__version__}"  # others, other bits
+        self._check_same({"version of gossamer, torch or NumPy": versions, **fingerprint})
 
     def _check_same(self, fingerprint: Mapping[str, str]) -> None:
         digests = [hashlib.sha256(text.encode()).digest() for text in fingerprint.values()]

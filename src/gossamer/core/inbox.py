@@ -27,7 +27,7 @@ class Inbox(Protocol):
     """
 
     def sum(self, part: str) -> Tensor:
-        """(B, width): sum over j of w_ij * values_j."""
+        """(B, width): sum over j of w_ij * values_j; a tensor of the caller's own."""
 
     def coverage(self, part: str) -> Tensor:
         """(B, width), or (B, 1) if everything is sent: sum over j of w_ij * sent_j, the weight that arrived."""
@@ -47,7 +47,7 @@ def partial_average(own: Tensor, inbox: Inbox, part: str) -> Tensor:
 
     own + sum_j w_ij * sent_j * (values_j - own), for weights that sum to 1 over the senders.
     """
-    return own + inbox.sum(part) - inbox.coverage(part) * own
+    return inbox.sum(part).add_(own).sub_(inbox.coverage(part) * own)
 
 
 class Edges(NamedTuple):

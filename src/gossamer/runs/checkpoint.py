@@ -57,6 +57,7 @@ class Manifest(msgspec.Struct):
 
     saved: Saved
     shards: list[Shard]
+    checksum: str  # of both
 
 
 def is_table(name: str) -> bool:
@@ -90,7 +91,8 @@ def commit(directory: Path, saved: Saved, nodes: Sequence[NDArray[np.int64]]) ->
                 f"{directory / name} is missing, which rank {rank} wrote; name a directory that all machines share"
             )
     shards = [Shard(name, own.tolist()) for name, own in zip(names, nodes, strict=True)]
-    files.replace(directory / MANIFEST, msgspec.json.encode(Manifest(saved, shards)))
+    manifest = Manifest(saved, shards, _checksum_of(saved, shards))
+    files.replace(directory / MANIFEST, msgspec.json.encode(manifest))
     (directory / NAME).unlink(missing_ok=True)
     _remove_shards(directory, names)
 
@@ -137,10 +139,19 @@ def load(directory: Path, nodes: NDArray[np.int64] | None = None) -> tuple[Saved
 
 def _manifest(directory: Path) -> Manifest | None:
     path = directory / MANIFEST
+    if not path.exists():
+        return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest) if path.exists() else None
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except msgspec.MsgspecError as error:
         damaged(directory, error, MANIFEST)
+    if manifest.checksum != _checksum_of(manifest.saved, manifest.shards):
+        damaged(directory, "its checksum is not that of its content", MANIFEST)
+    return manifest
+
+
+def _checksum_of(saved: Saved, shards: Sequence[Shard]) -> str:
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode((saved, shards)))
 
 
 def _rows_of(directory: Path, manifest: Manifest, nodes: NDArray[np.int64] | None) -> dict[str, Tensor]:
@@ -204,9 +215,14 @@ def _checksum(notes: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def _shape(name: str, tensor: Tensor) -> torch.Size:
+    """What is the same at any time of a run: of lists of links, without how many there are."""
+    return tensor.shape[1:] if name.startswith("told") and name.endswith(".links") else tensor.shape
+
+
 def check_tensors(directory: Path, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
     """ExperimentError unless names, shapes and types are the same."""
-    found, needed = ({name: (t.shape, t.dtype) for name, t in of.items()} for of in (tensors, like))
+    found, needed = ({name: (_shape(name, t), t.dtype) for name, t in of.items()} for of in (tensors, like))
     if wrong := [name for name in found | needed if found.get(name) != needed.get(name)]:
         damaged(directory, f"{', '.join(wrong)} is not as this experiment has it")
 

@@ -27,6 +27,12 @@ class RoundBytes:
         self.full = 0  # what full sharing would have sent
         self._links: list[tuple[Links, Resend, Tensor]] = []
 
+    def begin(self, exchange: int, sent: Links) -> None:
+        """Before an exchange in which these messages are sent."""
+        ledger = self._shared.resync_ledger(exchange)
+        if ledger is not None:
+            ledger.begin(sent.senders, sent.receivers)
+
     def add(self, exchange: int, sent: Links, arrives: NDArray[np.bool_]) -> None:
         """Count an exchange, whose messages lie in the shared state; whom they reach is recorded."""
         shared, n = self._shared, self._delivery.nodes

@@ -182,11 +182,9 @@ class BlockRunner:
     ) -> None:
         """The size of the resync frame of each node that has to send one; `before` are the sums before the message."""
         sums = message | {name: Part(values) for name, values in self._sums(exchange).items()}
-        sent = self.delivery.sent(exchange)
-        mine = sent.where(np.isin(sent.senders, self.nodes))
-        resync = ledger.need_resync(mine.senders, mine.receivers, self.shared.frame_bytes)
-        for node in np.unique(mine.senders[resync]).tolist():
-            row = self.nodes.index(node)
+        nodes = np.array(self.nodes)
+        for row in np.flatnonzero(ledger.need_resync(nodes, self.shared.frame_bytes[nodes])).tolist():
+            node = self.nodes[row]
             sizes = self.codecs.resync.num_bytes(row_of(sums, row)).values()
             num_bytes = self.codecs.resync.frame_bytes + sum(int(size.total[0]) for size in sizes)
             ledger.resync_bytes[node] = num_bytes

@@ -85,12 +85,14 @@ def _parts(samples: Samples) -> list[Samples]:
 def scores_of(shards: Sequence[EvaluationShard], scores: Tensor, personal: bool = False) -> dict[int, list[float]]:
     """Test loss and metrics of every model, from those of the shards, (shards, 2 or more): on the test
     samples of all, or of the nodes on their own distributions."""
+    numbers: dict[int, list[int]] = {}  # of each model's shards
+    for number, shard in enumerate(shards):
+        if shard.personal == personal:
+            numbers.setdefault(shard.row, []).append(number)
     found: dict[int, list[float]] = {}
-    rows = np.array([shard.row if shard.personal == personal else -1 for shard in shards])
-    for row in dict.fromkeys(rows[rows >= 0].tolist()):
-        here = np.flatnonzero(rows == row)
-        weights = [shards[number].weight for number in here.tolist()]
+    for row, here in numbers.items():
         values = scores.numpy()[here]
+        weights = [shards[number].weight for number in here]
         found[row] = (values[0] if len(here) == 1 else np.average(values, axis=0, weights=weights)).tolist()
     return found
 

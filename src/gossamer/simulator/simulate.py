@@ -316,18 +316,23 @@ def _rounds(
 
 
 def _ends(simulation: Simulation, run: Run, callbacks: Sequence[Callback]) -> bool:
-    """Does a callback end the run? Then its last round is evaluated, if it was not yet. If one fails, all is saved."""
+    """Does a callback end the run, in any rank? Then its last round is evaluated, if it was not yet. If one fails, all
+    is saved."""
+    ranks = simulation.ranks
     try:
-        ends = called(callbacks, run)
+        with ranks.together():
+            ends = called(callbacks, run)
     except Exception:
         if run.directory is not None:
             _save(simulation, run)
         raise
+    ends = ranks.any(ends)
     if ends and "test_loss" not in run.metrics[-1]:
         run.metrics[-1] |= simulation.evaluate()
         if run.directory is not None:
-            with _advice(run.directory):
-                files.replace(run.directory / "metrics.jsonl", files.lines(run.metrics))
+            with _advice(run.directory), ranks.together():
+                if ranks.rank == 0:
+                    files.replace(run.directory / "metrics.jsonl", files.lines(run.metrics))
     return ends
 
 

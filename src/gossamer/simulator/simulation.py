@@ -153,6 +153,7 @@ class Simulation:
         first = self.round * self.experiment.exchanges
         for exchange in range(first, first + self.experiment.exchanges):
             deliveries = self._deliveries(exchange)
+            self._bytes.begin(exchange, deliveries[0])
             self._run("outgoing", exchange)
             arrive = self._crossing.start(exchange, self.ranks)
             between_ranks += self._crossing.num_bytes(exchange)
@@ -257,7 +258,9 @@ class Simulation:
         return tensors
 
     def _tensors(self) -> dict[str, Tensor]:
-        return dict(tensors_of(self._shared.state)) | self._beside_the_state()
+        ledgers = enumerate(self._shared.resync_ledgers)
+        accounts = {name: tensor for channel, ledger in ledgers for name, tensor in ledger.saved(channel).items()}
+        return dict(tensors_of(self._shared.state)) | self._beside_the_state() | accounts
 
     @property
     def placement(self) -> Sequence[Integers]:
@@ -280,10 +283,8 @@ class Simulation:
         return found
 
     def _beside_the_state(self) -> dict[str, Tensor]:
-        """The models' buffers, cumulative sums and whom they reached, messages that may still arrive, and the clock."""
-        ledgers = enumerate(self._shared.resync_ledgers)
-        beside = {name: tensor for channel, ledger in ledgers for name, tensor in ledger.saved(channel).items()}
-        beside |= self._clock.saved
+        """The models' buffers, cumulative sums, messages that may still arrive, and the clock."""
+        beside = dict(self._clock.saved)
         if self._shared.buffers.numel():
             beside["buffers"] = self._shared.buffers
         for name, part in self._shared.messages.items():
@@ -299,7 +300,9 @@ class Simulation:
         assert self.round == 0
         present = np.arange(self.experiment.nodes) if nodes is None else nodes
         kept, own = self._delivery.kept, np.searchsorted(present, self._placement.hosted)
-        for name, target in self._tensors().items():
+        for channel, ledger in enumerate(self._shared.resync_ledgers):
+            ledger.restore(tensors, channel)
+        for name, target in (dict(tensors_of(self._shared.state)) | self._beside_the_state()).items():
             if checkpoint.is_table(name):
                 target.copy_(tensors[name])
             elif name.startswith("messages."):

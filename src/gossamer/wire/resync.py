@@ -15,7 +15,7 @@ has sums, frames and an account of its own, as if it were another run.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,44 +76,92 @@ class Resend(NamedTuple):
         return cls(np.zeros(num_links, bool), np.zeros(num_links, np.int64))
 
 
+def _no_links() -> Integers:
+    return np.empty(0, np.int64)
+
+
 @dataclass
 class ResyncLedger:
     """Up to where each receiver was reached by each sender's frames of a channel, in bytes: for all links of a
-    simulation, which counts what an `Endpoint` per node would send."""
+    simulation, which counts what an `Endpoint` per node would send.
+
+    Only links are kept over which a frame came. On graphs that change, those are forgotten of which the receiver has
+    missed more than the sums take: it gets a resync frame, as one that was never reached does. So there are no more
+    than the links of as many exchanges as have frames that fill the room of the sums once.
+    """
 
     sent: Tensor  # (n,): bytes of all frames of a node so far
-    reached: Tensor  # (n, n): of these, up to the last one of the sender (column) that reached the receiver (row)
+    most_missed: Tensor  # (n,): bytes that one of the receivers of this exchange has missed, at most
     resync_bytes: Tensor  # (n,): of the resync frame of this exchange, where one is needed
     plain: int  # bytes of a node's sums as they are
+    links: Integers = field(default_factory=_no_links)  # receiver * n + sender, ascending
+    reached: Integers = field(default_factory=_no_links)  # of `sent`, up to the last frame that came over each link
 
     @classmethod
     def of(cls, nodes: int, plain: int, zeros: Callable[..., Tensor]) -> "ResyncLedger":
         """Before the first exchange; `zeros` makes tensors that processes share."""
-        sent, reached, resync = (zeros(*shape, dtype=torch.int64) for shape in ((nodes,), (nodes, nodes), (nodes,)))
-        return cls(sent, reached, resync, plain)
+        sent, most_missed, resync_bytes = (zeros(nodes, dtype=torch.int64) for _ in range(3))
+        return cls(sent, most_missed, resync_bytes, plain)
 
     def saved(self, channel: int = 0) -> dict[str, Tensor]:
         """What a checkpoint keeps."""
-        where = f"told.{channel}" if channel else "told"  # named as in the first checkpoints
-        return {f"{where}.said": self.sent, f"{where}.reached": self.reached}
+        name = _saved_name(channel)
+        return {f"{name}.said": self.sent, f"{name}.links": torch.from_numpy(np.stack([self.links, self.reached], 1))}
 
-    def missed(self, senders: Integers, receivers: Integers) -> Integers:
-        """Bytes of the frames that each receiver missed before this exchange."""
-        missed: Integers = (self.sent[senders] - self.reached[receivers, senders]).numpy()
-        return missed
+    def restore(self, tensors: Mapping[str, Tensor], channel: int = 0) -> None:
+        """As it was saved."""
+        name = _saved_name(channel)
+        self.sent.copy_(tensors[f"{name}.said"])
+        self.links, self.reached = np.ascontiguousarray(tensors[f"{name}.links"].numpy().T)
 
-    def need_resync(self, senders: Integers, receivers: Integers, frame_bytes: Integers) -> Marks:
-        """Which messages are resync frames; (n,) bytes of the nodes' frames are given."""
-        needed: Marks = needs_resync(self.missed(senders, receivers), frame_bytes[senders], self.plain)
+    def begin(self, senders: Integers, receivers: Integers) -> None:
+        """Before an exchange over these links."""
+        self.most_missed.zero_()
+        np.maximum.at(self.most_missed.numpy(), senders, self._missed(senders, receivers))
+
+    def need_resync(self, nodes: Integers, frame_bytes: Integers) -> Marks:
+        """Which of these nodes, whose frames have so many bytes, send a resync frame to any receiver."""
+        needed: Marks = needs_resync(self.most_missed.numpy()[nodes], frame_bytes, self.plain)
         return needed
 
     def resend(self, senders: Integers, receivers: Integers, frame_bytes: Integers) -> Resend:
-        """What is resent in an exchange."""
-        is_resync = self.need_resync(senders, receivers, frame_bytes)
-        missed = self.missed(senders, receivers)
+        """What is resent in an exchange; (n,) bytes of the nodes' frames are given."""
+        missed = self._missed(senders, receivers)
+        is_resync = needs_resync(missed, frame_bytes[senders], self.plain)
         return Resend(is_resync, np.where(is_resync, self.resync_bytes.numpy()[senders], missed))
 
     def record(self, frame_bytes: Integers, senders: Integers, receivers: Integers) -> None:
-        """The exchange is over: (n,) bytes that nodes sent, 0 for those that are down, and whom they reached."""
-        self.sent += torch.from_numpy(frame_bytes)
-        self.reached[receivers, senders] = self.sent[senders]
+        """The exchange is over: (n,) bytes that nodes sent, 0 for those that are down, and whom they reached, by
+        receiver and sender."""
+        sent = self.sent.numpy()
+        sent += frame_bytes
+        links = receivers * len(sent) + senders
+        places, known = self._find(links)
+        if not known.all():
+            kept = sent[self.links % len(sent)] - self.reached <= self.plain
+            self.links, self.reached = self.links[kept], self.reached[kept]
+            places, known = self._find(links)
+            self.links = np.insert(self.links, places[~known], links[~known])
+            self.reached = np.insert(self.reached, places[~known], 0)
+            places, _ = self._find(links)
+        self.reached[places] = sent[senders]
+
+    def _missed(self, senders: Integers, receivers: Integers) -> Integers:
+        """Bytes of the frames that each receiver missed before this exchange."""
+        sent = self.sent.numpy()
+        places, known = self._find(receivers * len(sent) + senders)
+        reached = np.zeros(len(places), np.int64)
+        reached[known] = self.reached[places[known]]
+        missed: Integers = sent[senders] - reached
+        return missed
+
+    def _find(self, links: Integers) -> tuple[Integers, Marks]:
+        """Where links are in the list, or would be, and which are."""
+        places = np.searchsorted(self.links, links)
+        known = places < len(self.links)
+        known[known] = self.links[places[known]] == links[known]
+        return places, known
+
+
+def _saved_name(channel: int) -> str:
+    return f"told.{channel}" if channel else "told"
