@@ -171,7 +171,10 @@ class Supervised(Task):
                 raise ValueError(f"the model does not take the data: {_told(error)}") from error
             self._try_metrics()
         if shape is not None and shape != (len(tested),):
-            raise ValueError(f"score must give one number per sample, of {len(tested)} samples it gave {tuple(shape)}")
+            raise ValueError(
+                f"score must give one number per sample, of {len(tested)} samples it gave {tuple(shape)}; the default "
+                "is for classes, for others give score= a function of outputs and targets"
+            )
         for name, buffer in self.module.named_buffers():
             same, value = before[name]
             counts = name.endswith("num_batches_tracked") or buffer.is_floating_point()
