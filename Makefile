@@ -1,5 +1,6 @@
 # make demo    compare three ways to share, on this machine, in under a minute
 # make test    what must hold, in some minutes; make test-all adds the slow tests
+# make test-versions    a few of them on Python 3.12 and 3.13, where these are to be had
 # make docs    these pages and the Python reference as a site: site/index.html
 # make clean-cache    forget compiled kernels, after changing one that other files call
 # make lint    style, types, and which part may import which
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DURATIONS := $(if $(filter true,$(CI)),--durations=15)
 
-.PHONY: demo test test-all docs lint format clean clean-cache
+.PHONY: demo test test-all test-versions docs lint format clean clean-cache
 
 demo: $(VENV)/ready
 	$(BIN)/gossamer demo
@@ -20,6 +21,9 @@ test: $(VENV)/ready
 
 test-all: $(VENV)/ready
 	$(BIN)/pytest -n auto --dist worksteal $(DURATIONS)
+
+test-versions:
+	.ci/versions
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -43,7 +47,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) $(VENV)-3.* site
 
 clean-cache:
 	find src -name "*.nbi" -delete -o -name "*.nbc" -delete

@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
@@ -150,10 +151,20 @@ def test_the_python_example_of_the_readme_is_short() -> None:
     assert len(hugging_face.splitlines()) <= len(example.splitlines()) + 3
 
 
+SHORTER = {"lora_shakespeare.py": ["--pretraining", "2", "--rounds", "2"]}  # for examples that take minutes
+
+
 @pytest.mark.parametrize("program", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")  # of peft
 def test_every_example_runs(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = tmp_path / "shakespeare" / "by_play_and_character"
+    folder.mkdir(parents=True)
+    for role in range(10):
+        folder.joinpath(f"HAMLET_{role}.txt").write_text(f"Words, words, words, says number {role}. " * 40)
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(program), *SHORTER.get(program.name, [])])
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(program), run_name="__main__")
     assert "%" in capsys.readouterr().out

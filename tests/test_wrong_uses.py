@@ -116,6 +116,18 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: run(callbacks=[gs.EarlyStopping("f1_mean")]),
         "the metrics have no number 'f1_mean'; they have ",
     ),
+    "a table with missing values": (
+        lambda: run(train=pd.DataFrame({"a": [1.0, np.nan], "labels": [0, 1]})),
+        r"column 'a' of train has missing values \(NaN\); fill them in",
+    ),
+    "a table with words": (
+        lambda: run(train=pd.DataFrame({"a": [1.0, 2.0], "name": ["x", "y"], "labels": [0, 1]})),
+        "column 'name' of train holds .* values; turn them into numbers first",
+    ),
+    "regression with the score for classes": (
+        lambda: run(lambda: nn.Linear(4, 1), (POINTS, POINTS[:, :1]), (POINTS, POINTS[:, :1]), loss=nn.MSELoss()),
+        "score must give one number per sample.*; the default is for classes",
+    ),
     "samples for nobody": (
         lambda: run(clients=np.zeros(3, np.int64)),
         "clients has 3 entries and train 24 samples",

@@ -33,8 +33,36 @@ PATIENT = ["--deadline", "120", "--start-deadline", "300", "--dead-after", "60"]
     ],
 )  # fmt: skip
 def test_eight_peers_end_with_the_simulators_models_and_bytes(arguments: list[str], tmp_path: Path) -> None:
+    check_verified(arguments, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_transformer_trained_with_adam_ends_with_the_same_models_on_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data" / "ag_news"
+    folder.mkdir(parents=True)
+    for name, rows in (("train.csv", 160), ("test.csv", 40)):
+        folder.joinpath(name).write_text(
+            "".join(f'"{i % 4 + 1}","News {i % 7}","Of {i % 11} and"\n' for i in range(rows))
+        )
+    monkeypatch.setenv("GOSSAMER_DATA", str(folder.parent))
+    model = '{name = "transformer", width = 16, heads = 2, layers = 2, dropout = 0.1}'
+    task = f'{{name = "ag-news", vocabulary = 40, length = 8, model = {model}}}'
+    settings = [
+        f"task={task}",
+        'partition={name = "iid"}',
+        "batch_size=8",
+        'optimizer={name = "adam", learning_rate = 0.01}',
+    ]
+    changes = [word for setting in settings for word in ("--set", setting)]
+    check_verified(["8", "jwins-digits", "--rounds", "8", *changes], tmp_path)
+
+
+def check_verified(arguments: list[str], directory: Path) -> None:
+    """Start eight peers for eight rounds, and compare them with the simulator."""
     command = [sys.executable, "-m", "gossamer", "up", *arguments, *PATIENT, "--verify", "--json"]
-    done = subprocess.run([*command, "--out", str(tmp_path / "up")], capture_output=True, text=True, timeout=500)
+    done = subprocess.run([*command, "--out", str(directory / "up")], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["verified"], "models differ"

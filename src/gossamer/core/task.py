@@ -1,6 +1,7 @@
 """A task: model, data, loss and metric."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -80,6 +81,11 @@ class Task:
     def measure(self, model: Tensor, samples: Samples, buffers: Tensor) -> Sequence[float]:
         """Loss and metric, as `evaluate` has them, and then `more_metrics`."""
         return self.evaluate(model, samples, buffers)
+
+    def reading_ahead(self, upcoming: Iterator[Samples]) -> AbstractContextManager[None]:
+        """While in it, gradients are asked for on these minibatches, (b,), in this order, for the most part: whoever
+        reads slowly may read the next one meanwhile."""
+        return nullcontext()
 
     @property
     def given_shards(self) -> Sequence[Samples] | None:

@@ -61,7 +61,10 @@ def _as_tensors(name: str, given: Any, target: str) -> Any:
     if _is_table(given):
         if target not in given.columns:
             raise ValueError(f"{name} has no column {target!r}; name the one to predict with target=")
-        return _tensor(name, given.drop(columns=target)), _tensor(name, given[target])
+        inputs = given.drop(columns=target)
+        for column in inputs.columns:
+            _check_numbers(f"column {column!r} of {name}", np.asarray(inputs[column]))
+        return _tensor(name, inputs), _tensor(f"column {target!r} of {name}", given[target])
     if isinstance(given, Mapping):
         return {key: _tensor(f"{name}[{key!r}]", column) for key, column in given.items()}
     return given
@@ -76,11 +79,17 @@ def _tensor(name: str, given: Any) -> Tensor:
     if isinstance(given, Tensor):
         return given
     array = np.asarray(given)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} holds {array.dtype} values; turn them into numbers first")
+    _check_numbers(name, array)
     kind = {"f": np.float32, "b": np.int64, "i": np.int64, "u": np.int64}[array.dtype.kind]
     keep = array.dtype == np.uint8  # bytes of images
     return torch.from_numpy(np.array(array, copy=True) if keep else array.astype(kind))
+
+
+def _check_numbers(name: str, array: NDArray[Any]) -> None:
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} holds {array.dtype} values; turn them into numbers first")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(f"{name} has missing values (NaN); fill them in, or leave their samples out, first")
 
 
 def _shapes(given: Any) -> str:

@@ -4,6 +4,7 @@ import copy
 import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,6 +20,7 @@ from gossamer.core.rng import kept_generators, permutation, philox
 from gossamer.core.task import MetricError
 from gossamer.data import datasets
 from gossamer.data.datasets import Batch, Collate, Data
+from gossamer.data.prefetch import Prefetcher
 from gossamer.models.fused.layers import to_fast
 from gossamer.models.low_precision import LAYERS
 
@@ -174,7 +176,10 @@ class Supervised(Task):
                 raise ValueError(f"the model does not take the data: {_told(error)}") from error
             self._try_metrics()
         if shape is not None and shape != (len(tested),):
-            raise ValueError(f"score must give one number per sample, of {len(tested)} samples it gave {tuple(shape)}")
+            raise ValueError(
+                f"score must give one number per sample, of {len(tested)} samples it gave {tuple(shape)}; the default "
+                "is for classes, for others give score= a function of outputs and targets"
+            )
         for name, buffer in self.module.named_buffers():
             same, value = before[name]
             counts = name.endswith("num_batches_tracked") or buffer.is_floating_point()
@@ -350,8 +355,20 @@ class Supervised(Task):
     def minibatch(self, samples: Samples, seed: int) -> Batch:
         """Training samples as the model takes them, (b, ...) or, of tensors, (B, b, ...) for (B, b) of them. Whatever
         is random in them, and in what the model then does with them, is drawn from the seed."""
-        self._seed(seed, self.train)
-        return self._fetch(self.train, samples, self.augment)
+        if datasets.is_in_tensors(self.train):
+            self._seed(seed, self.train)
+            return self._fetch(self.train, samples, self.augment)
+        with self._prefetcher.seeding():
+            self._seed(seed, self.train)
+        return self._as_taken(self._prefetcher.get(samples), self.augment)
+
+    def reading_ahead(self, upcoming: Iterator[Samples]) -> AbstractContextManager[None]:
+        """Samples of tensors are at hand; those of a dataset that is slow are fetched while the model computes."""
+        return nullcontext() if datasets.is_in_tensors(self.train) else self._prefetcher.reading_ahead(upcoming)
+
+    @cached_property
+    def _prefetcher(self) -> Prefetcher:
+        return Prefetcher(self.train, self.collate_fn)
 
     @property
     def gives_pairs(self) -> bool:
@@ -425,9 +442,11 @@ class Supervised(Task):
                 tensor.data = values.view(tensor.shape)
 
     def _fetch(self, data: Data, samples: Samples, augment: Callable[[Any], Any] | None = None) -> Batch:
-        """A minibatch, where and as the model takes it. What changes it is given the inputs of a pair, and all of a
+        return self._as_taken(datasets.fetch(data, samples, self.collate_fn), augment)
+
+    def _as_taken(self, batch: Batch, augment: Callable[[Any], Any] | None) -> Batch:
+        """A minibatch where and as the model takes it. What changes it is given the inputs of a pair, and all of a
         dictionary."""
-        batch = datasets.fetch(data, samples, self.collate_fn)
         for change in (augment, self.prepare):
             if change is not None:
                 batch = change(batch) if isinstance(batch, Mapping) else (change(batch[0]), *batch[1:])

@@ -78,7 +78,7 @@ class Block:
         if round >= self.settings.training_rounds:
             return torch.zeros(len(self.nodes))
         before, buffers = self.state, self.buffers.clone()
-        with self._on(self.trainer.device):
+        with self._on(self.trainer.device), self.trainer.task.reading_ahead(self._upcoming(round)):
             losses = self._take_steps(self._round(round * self.settings.exchanges), up)
         self._hold(before, up)
         if up is not None:
@@ -230,6 +230,11 @@ class Block:
     def _minibatches(self, number: int, step: int) -> Samples:
         """(B, b): the nodes' samples in a minibatch of a round, of which a local step may take several."""
         return self._batches.at(number * self.settings.local_steps * self.settings.optimizer.accumulate + step)
+
+    def _upcoming(self, number: int) -> Iterator[Samples]:
+        """The minibatches of a round, (b,), in the order in which its local steps take them."""
+        for index in range(self.settings.local_steps * self.settings.optimizer.accumulate):
+            yield from self._minibatches(number, index)
 
     def _seeds(self, number: int, step: int) -> list[int]:
         """The nodes' seeds for whatever is random in a minibatch of a round."""
