@@ -20,7 +20,7 @@ from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.grpc.protocol import TO_KEY
 from gossamer.peers.grpc.transport import GrpcTransport
-from gossamer.peers.grpc.tunnels import Pipe, most_calls_per_peer
+from gossamer.peers.grpc.tunnels import MOST_PER_PAIR, Pipe, most_calls_per_peer
 from gossamer.peers.identity import keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.local_group import free_ports
@@ -300,6 +300,11 @@ def test_only_listed_peers_open_tunnels_and_only_where_the_group_says_so(tmp_pat
                 assert code_of(tunnel(connection, "Connect", to=to)) is grpc.StatusCode.FAILED_PRECONDITION
         with channel(tmp_path, carol.me, "alice") as connection:
             assert code_of(tunnel(connection, "Connect", to="alice")) is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.slow
+def test_a_relay_says_so_if_the_one_to_be_reached_does_not_listen(tmp_path: Path) -> None:
+    with running(tmp_path, members_of("alice", relay="carol")) as (alice, _bob, carol):
         until(lambda: carol.tunnels.listens(0), 10)
         alice.ways.close()
         until(lambda: not carol.tunnels.listens(0), 10)
@@ -321,6 +326,20 @@ def test_a_listed_peer_that_opens_many_tunnels_gets_few_and_others_are_served(tm
                          carol.credentials)  # fmt: skip
             until(lambda: all(call.done() for call in calls), 10)
             ended.set()
+
+
+def test_a_listed_peer_that_holds_all_it_gets_of_a_relay_keeps_nobody_else_out(tmp_path: Path) -> None:
+    members = members_of("alice", "dave", relay="carol", names=("alice", "bob", "carol", "dave"))
+    with running(tmp_path, members) as (alice, _bob, carol, dave), channel(tmp_path, carol.me, "bob") as connection:
+        until(lambda: carol.tunnels.listens(0), 10)
+        ended = threading.Event()
+        calls = [tunnel(connection, "Connect", "alice", ended) for _ in range(50)]
+        until(lambda: sum(call.done() for call in calls) >= 50 - MOST_PER_PAIR, 10)
+        meet([alice, carol, dave])
+        assert [dave.outbox.way(0), alice.outbox.way(3)] == ["through carol"] * 2
+        for call in calls:
+            call.cancel()
+        ended.set()
 
 
 def test_a_peer_that_is_struck_from_the_group_loses_its_tunnels_at_once(tmp_path: Path) -> None:
@@ -351,6 +370,7 @@ def pump(send: Callable[[bytes], object]) -> int:
     return taken[0]
 
 
+@pytest.mark.slow
 def test_what_is_on_its_way_to_one_that_does_not_read_is_bounded(tmp_path: Path) -> None:
     with running(tmp_path, members_of("alice", names=("alice", "bob"))) as (alice, bob):
         unread: list[tuple[socket.socket, socket.socket]] = []

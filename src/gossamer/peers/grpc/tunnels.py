@@ -11,7 +11,7 @@ and whatever else it does to them, TLS at the ends notices, and ends the connect
 
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ import grpc
 
 PIECE = 1 << 18  # bytes read at once
 RELAY_PATIENCE_SECONDS = 2.0  # so long a relay waits for the one that is to be reached to listen
+MOST_PER_PAIR = 2  # connections from one peer to another through a relay: one is used, and one may be about to end
 MOST_CALLS = 128  # of Listen and Connect at one peer: each holds two threads
 
 
@@ -29,8 +30,8 @@ def most_calls(num_members: int) -> int:
 
 
 def most_calls_per_peer(num_members: int) -> int:
-    """A relay may be between one peer and all others, in both directions; and two connections overlap for a moment."""
-    return min(MOST_CALLS // 4, 2 + 2 * num_members)
+    """A relay may be between one peer and all others, in both directions."""
+    return min(MOST_CALLS // 4, 2 * MOST_PER_PAIR * (1 + num_members))
 
 
 class Pipe:
@@ -95,7 +96,7 @@ class Tunnels:
     def __init__(self, on_listen: Callable[[int], None], on_relayed: Callable[[int], None]):
         self._on_listen, self._on_relayed = on_listen, on_relayed
         self._open: dict[int, _Of] = {}
-        self._relaying = 0
+        self._relaying: Counter[tuple[int, int]] = Counter()  # connections from one node to another
         self._changed = threading.Condition()
 
     def listen(self, node: int, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -128,23 +129,30 @@ class Tunnels:
             return True
 
     def connect(self, node: int, target: int, requests: Iterator[bytes]) -> Iterator[bytes] | None:
-        """The answer to Connect: what the target sends to the caller; None if it does not listen here."""
+        """The answer to Connect: what the target sends to the caller; None if it does not listen here, or if the caller
+        has connections enough: it is not to take those from the others for which the target listens."""
+        with self._changed:
+            if self._relaying[node, target] >= MOST_PER_PAIR:
+                return None
+            self._relaying[node, target] += 1
         here, there = socket.socketpair()
         if not self.hand_over(target, there, RELAY_PATIENCE_SECONDS):
             here.close()
             there.close()
+            self._relayed((node, target))
             return None
         return self._relay((node, target), requests, Pipe(here))
 
-    def _relay(self, nodes: tuple[int, ...], requests: Iterator[bytes], pipe: Pipe) -> Iterator[bytes]:
-        with self._changed:
-            self._relaying += 1
+    def _relay(self, pair: tuple[int, int], requests: Iterator[bytes], pipe: Pipe) -> Iterator[bytes]:
         try:
-            yield from self._counted(self._carry(nodes, self._counted(requests), pipe))
+            yield from self._counted(self._carry(pair, self._counted(requests), pipe))
         finally:
-            with self._changed:
-                self._relaying -= 1
-                self._changed.notify_all()
+            self._relayed(pair)
+
+    def _relayed(self, pair: tuple[int, int]) -> None:
+        with self._changed:
+            self._relaying -= Counter([pair])  # which leaves no zeros
+            self._changed.notify_all()
 
     def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         for piece in pieces:

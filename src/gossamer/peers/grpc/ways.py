@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.peers.grpc.listener import Listener
 from gossamer.peers.grpc.reachability import UNREACHED_SECONDS
+from gossamer.peers.grpc.tunnels import MOST_PER_PAIR
 from gossamer.peers.identity.group import Member
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Ways:
             hidden = not me.address or node in self._transport.cut_off
             both_through_relays = bool(me.relay) and self._transport.outbox.is_tunnelled(node)
             if member == relay or (hidden and not both_through_relays):
-                most = MOST_LISTENING + (len(group.members) if member == relay else 0)
+                most = MOST_LISTENING + (MOST_PER_PAIR * len(group.members) if member == relay else 0)
                 self._listeners[node] = self._listener(member, most)
 
     def _listener(self, member: Member, most: int) -> Listener:
