@@ -289,7 +289,7 @@ def tunnel(connection: grpc.Channel, kind: str, to: str = "", ended: threading.E
 
 def test_only_listed_peers_open_tunnels_and_only_where_the_group_says_so(tmp_path: Path) -> None:
     members = members_of("alice", relay="carol")
-    with running(tmp_path, members) as (alice, bob, carol):
+    with running(tmp_path, members) as (_alice, bob, carol):
         keys.make(tmp_path / "keys", ["mallory"])
         with channel(tmp_path, carol.me, "mallory") as connection:
             for kind in ("Listen", "Connect"):
