@@ -118,13 +118,13 @@ def _wait(transport: GrpcTransport, others: list[Member], seconds: float, progre
 
 def _is_known(transport: GrpcTransport, node: int) -> bool:
     both_ways = transport.ways.reached.get(node) == "" and node in transport.callers
-    return both_ways or node in transport.differences or not transport.can_meet(node)
+    return both_ways or node in transport.differences or not transport.me.can_meet(transport.group.nodes[node])
 
 
 def _other(transport: GrpcTransport, member: Member) -> tuple[bool, str]:
     """Whether all is well between this peer and another, and what is known."""
     node = member.node
-    if not transport.can_meet(node):
+    if not transport.me.can_meet(member):
         return False, no_way(transport.me, member)
     if node in transport.differences:
         return (

@@ -44,6 +44,8 @@ class Dialer:
 
     def close(self) -> None:
         self._closing.set()
+        if self._directory is not None:
+            rmtree(self._directory, ignore_errors=True)
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -55,8 +57,6 @@ class Dialer:
                 else:
                     connection.close()
         self._socket.close()
-        if self._directory is not None:
-            rmtree(self._directory, ignore_errors=True)
 
     def _serve(self, connection: socket.socket) -> None:
         try:

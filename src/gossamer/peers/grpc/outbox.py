@@ -112,7 +112,7 @@ class Outbox:
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
-        for dialer in self._dialers.values():
+        for dialer in list(self._dialers.values()):
             dialer.close()
         for link in self._links.values():
             link.join(2)
@@ -136,14 +136,13 @@ class Outbox:
 
     def _dial(self, member: Member) -> Dialer:
         transport = self._transport
-        relay = transport.group.members.get(member.relay)
 
         def through_relay(pipe: Pipe) -> Any:
-            assert relay is not None
+            relay = transport.group.members[member.relay]
             connect = self.channel(relay.node).stream_stream("/gossamer.Peer/Connect")
             return connect(pipe.pieces(), metadata=((TO_KEY, member.name),))
 
-        usable = relay is not None and relay != transport.me
+        usable = member.relay not in ("", transport.me.name)
         # One that has an address is likely to be reached, and then the other opens a connection to it.
         patience = LISTENING_SECONDS if transport.me.address or not usable else 0.0
         dialer = Dialer(member.node, transport.tunnels, through_relay if usable else None, member.relay, patience)

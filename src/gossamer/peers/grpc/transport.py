@@ -133,10 +133,8 @@ class GrpcTransport:
         return known
 
     def _fits(self, node: int) -> bool:
-        return node in self.group.nodes and node not in self.differences and self.can_meet(node)
-
-    def can_meet(self, node: int) -> bool:
-        return self.me.can_meet(self.group.nodes[node])
+        member = self.group.nodes.get(node)
+        return member is not None and node not in self.differences and self.me.can_meet(member)
 
     def alive(self, node: int) -> bool:
         return self._fits(node) and self.liveness.alive(node)
@@ -298,10 +296,8 @@ class GrpcTransport:
                 self._away.set()
             self.ways.listen_where_needed(self._watched)
             for node in sorted(self._watched):
-                calls = (
-                    self.reachability.blocked(node) or self.ways.reached.get(node) != ""
-                )  # it is not enough to be called
-                asked = (self.called if calls else self._asked).get(node, 0.0)
+                unreached = self.reachability.blocked(node) or self.ways.reached.get(node) != ""
+                asked = (self.called if unreached else self._asked).get(node, 0.0)  # to be called is not enough then
                 due = now - asked >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
                 if due and node in self.group.nodes and node not in self._under_way:
                     self._asked[node] = self.called[node] = now
