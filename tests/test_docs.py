@@ -122,7 +122,7 @@ def test_the_toml_in_the_documents_is_read(tmp_path: Path) -> None:
         for block in blocks(page, "toml"):
             if "[peers." in block:
                 (tmp_path / "peers.toml").write_text(block)
-                assert group.load(tmp_path / "peers.toml", nodes=2)
+                assert group.load(tmp_path / "peers.toml", nodes=3)
             elif "project" in (found := tomllib.loads(block)):  # a package's, with entry points for ours
                 for name in found["project"]["entry-points"]:
                     assert f'with_plugins("{name.removeprefix("gossamer.")}"' in Path(tables.__file__).read_text()

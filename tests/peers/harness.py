@@ -17,7 +17,7 @@ from gossamer.graphs.topologies import RandomRegular
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import prepare
-from gossamer.peers.identity.group import Member
+from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.local_group import LocalGroup
 from gossamer.peers.logs import Log
 from gossamer.peers.rounds import Node
@@ -126,6 +126,18 @@ class Scripted:
 
     def new_incarnation(self) -> None:
         self.incarnations += 1
+
+
+def hide(peers: LocalGroup, *names: str, relay: str = "") -> None:
+    """Nobody can open a connection to these any more: they have no address, and listen on loopback at a port that is
+    known to no one."""
+    members = {
+        name: Member(name, member.node, relay=relay) if name in names else member
+        for name, member in peers.group.members.items()
+    }
+    peers.group = Group(peers.group.run, members)
+    for name in peers.names:
+        peers.write_group(name, peers.group)
 
 
 class Links:

@@ -1,6 +1,7 @@
 """The doctor: what a peer lacks is found and named before it trains."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,10 @@ from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import PeerConfig
 from gossamer.peers.doctor import Check, examine
+from gossamer.peers.grpc.ways import no_way
 from gossamer.peers.identity import keys
+from gossamer.peers.identity.group import Member
+from gossamer.peers.local.local_group import free_ports
 
 TWO = replace(DIGITS, nodes=2, rounds=2, topology=Ring())
 
@@ -43,9 +47,21 @@ def examined(place: Path, name: str, experiment: Experiment = TWO, seconds: floa
 
 
 def both(place: Path, ours: Experiment, theirs: Experiment) -> list[list[Check]]:
-    with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(examined, place, *pair) for pair in (("alice", ours), ("bob", theirs))]
+    return all_of(place, {"alice": ours, "bob": theirs})
+
+
+def all_of(place: Path, experiments: dict[str, Experiment]) -> list[list[Check]]:
+    """Examined at the same time."""
+    with ThreadPoolExecutor(len(experiments)) as pool:
+        futures = [pool.submit(examined, place, *pair) for pair in experiments.items()]
         return [future.result() for future in futures]
+
+
+def hide(place: Path, name: str, instead: str = "") -> None:
+    """Without an address in the group's file."""
+    before, _, rest = (place / "peers.toml").read_text().partition(f"[peers.{name}]")
+    kept = re.sub(r"address = .*", instead, rest, count=1)
+    (place / "peers.toml").write_text(f"{before}[peers.{name}]{kept}")
 
 
 def test_two_that_can_train_together_find_nothing_wrong(place: Path) -> None:
@@ -58,6 +74,39 @@ def test_what_differs_is_named_at_both(place: Path) -> None:
     for checks in both(place, TWO, replace(TWO, rounds=3)):
         assert not checks[-1].ok
         assert "it differs in rounds" in checks[-1].told
+
+
+@pytest.mark.slow
+def test_one_without_an_address_is_reached_over_its_own_connection(place: Path) -> None:
+    hide(place, "alice")
+    alices, bobs = both(place, TWO, TWO)
+    assert all(check.ok for check in (*alices, *bobs)), (alices, bobs)
+    assert "opens all connections itself" in alices[3].told
+    assert bobs[-1].told.startswith("reached over its own connection, and it reaches this peer")
+
+
+@pytest.mark.slow
+def test_two_without_an_address_reach_each_other_through_their_relay(place: Path) -> None:
+    keys.make(place / "keys", ["carol"])
+    (port,) = free_ports(1)
+    with (place / "peers.toml").open("a") as file:
+        file.write(f'[peers.carol]\nnode = 2\naddress = "127.0.0.1:{port}"\n')
+    for name in ("alice", "bob"):
+        hide(place, name, 'relay = "carol"')
+    three = replace(TWO, nodes=3)
+    found = all_of(place, dict.fromkeys(("alice", "bob", "carol"), three))
+    assert all(check.ok for checks in found for check in checks), found
+    told = [check.told.partition(",")[0] for checks in found for check in checks[4:]]
+    assert told[0] == told[2] == "reached through carol"
+    assert told[4:] == ["reached over its own connection"] * 2
+
+
+def test_two_of_whom_neither_can_be_reached_are_told_what_would_help(place: Path) -> None:
+    for name in ("alice", "bob"):
+        hide(place, name)
+    checks = examined(place, "alice", seconds=20)
+    assert checks[-1] == Check("bob", False, no_way(Member("alice", 0), Member("bob", 1)))
+    assert 'relay = "NAME"' in checks[-1].told
 
 
 def test_one_that_is_not_there_is_named_with_its_address(place: Path) -> None:

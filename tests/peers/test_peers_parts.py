@@ -283,6 +283,10 @@ address = "[::1]:7001"
         (GROUP.replace("node = 1", "node = 9"), "bob is node 9, and the nodes are 0 to 1"),
         (GROUP.replace("7001", "port"), 'written "host:port"'),
         (GROUP.replace("bob", "Bob"), "small letters"),
+        (GROUP + 'relay = "carol"', "relay of bob is 'carol', and must be another with an address; those are alice"),
+        (GROUP + 'relay = "bob"', "relay of bob is 'bob', and must be another"),
+        (GROUP.replace('address = "10.0.0.1:7000"', "") + 'relay = "alice"', "an address; there is none"),
+        (GROUP.replace("address", "adress"), "with node and address, or relay if it can have none"),
         ('run = "one"\npeers = {}', "lists no peer"),
         ("peers = 3", "a peer is written"),
     ],
@@ -299,6 +303,12 @@ def test_a_group_is_read_as_it_was_written_and_runs_are_told_apart(tmp_path: Pat
     assert read.member("bob").address == "[::1]:7001"
     (tmp_path / "again.toml").write_text(group.dumps(read))
     assert group.load(tmp_path / "again.toml", 2) == read
+    hidden = GROUP.replace('address = "[::1]:7001"', 'relay = "alice"')
+    (tmp_path / "hidden.toml").write_text(hidden)
+    there = group.load(tmp_path / "hidden.toml", 2)
+    assert (there.member("bob").address, there.member("bob").relay) == ("", "alice")
+    (tmp_path / "again.toml").write_text(group.dumps(there))
+    assert group.load(tmp_path / "again.toml", 2) == there
     with pytest.raises(ExperimentError, match="carol is not in the group"):
         read.member("carol")
     experiment = replace(QUADRATIC, nodes=2)

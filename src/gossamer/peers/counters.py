@@ -27,6 +27,7 @@ MEANINGS = {
     "pulls_in": "states taken from neighbours after having been away",
     "pull_bytes_out": "their bytes",
     "pull_bytes_in": "their bytes",
+    "relayed_bytes": "sealed bytes forwarded between peers that cannot reach each other",
     "neighbours_lost": "times that a neighbour went down",
     "neighbours_found": "times that a neighbour came back",
     "checkpoints": "states saved",

@@ -13,6 +13,7 @@ from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData, prepare
 from gossamer.peers.grpc.transport import CLOCK_SKEW_SECONDS, GrpcTransport
+from gossamer.peers.grpc.ways import no_way
 from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.greeting import greeting
 from gossamer.peers.identity.group import Group, Member
@@ -66,7 +67,8 @@ def examine(
         found(what, False, str(error))
         return checks
     try:
-        found(what, True, f"listening on {config.bind or me.address}")
+        found(what, True, f"listening on {config.bind or me.address}" if config.bind or me.address else
+              "this peer has no address in the group's file, and opens all connections itself")  # fmt: skip
         others = [member for node, member in sorted(members.nodes.items()) if node != me.node]
         _wait(transport, others, seconds, progress)
         for member in others:
@@ -115,25 +117,29 @@ def _wait(transport: GrpcTransport, others: list[Member], seconds: float, progre
 
 
 def _is_known(transport: GrpcTransport, node: int) -> bool:
-    both_ways = transport.reached.get(node) == "" and node in transport.callers
-    return both_ways or node in transport.differences
+    both_ways = transport.ways.reached.get(node) == "" and node in transport.callers
+    return both_ways or node in transport.differences or not transport.me.can_meet(transport.group.nodes[node])
 
 
 def _other(transport: GrpcTransport, member: Member) -> tuple[bool, str]:
     """Whether all is well between this peer and another, and what is known."""
     node = member.node
+    if not transport.me.can_meet(member):
+        return False, no_way(transport.me, member)
     if node in transport.differences:
         return (
             False,
             f"it differs in {transport.differences[node]}; give all peers the same experiment, run and version",
         )
-    reason, called = transport.reached.get(node, "it was not asked"), node in transport.callers
+    reason, called = transport.ways.reached.get(node, "it was not asked"), node in transport.callers
+    reason = reason and (transport.outbox.trouble(node) or reason)
+    where = member.address or (f"its relay {member.relay}" if member.relay else "a peer without an address")
     if reason and not called:
-        return False, f"not there: {member.address} gave {reason}, and it did not call; is it running, or its doctor?"
+        return False, f"not there: {where} gave {reason}, and it did not call; is it running, or its doctor?"
     if reason:
-        return False, f"it calls, but {member.address} cannot be reached ({reason}); see its firewall, port and address"
+        return False, f"it calls, but {where} cannot be reached ({reason}); see its firewall, port and address"
     if not called:
         return False, "it answers, but does not call: it cannot reach this peer; see the firewall and address here"
     if (skew := transport.skews.get(node, 0.0)) > CLOCK_SKEW_SECONDS:
         return False, f"its clock and this one's differ by {skew:.0f} s; set them, for certificates depend on it"
-    return True, f"reached at {member.address}, and it reaches this peer; same experiment"
+    return True, f"reached {transport.outbox.way(node)}, and it reaches this peer; same experiment"

@@ -1,11 +1,13 @@
 """Attack real peers from inside their group, with a certificate that they trust.
 
-    python tests/peers/fuzz/fuzz_peers.py --seconds 1200 [--seed 0] [--algorithm jwins]
+    python tests/peers/fuzz/fuzz_peers.py --seconds 1200 [--seed 0] [--algorithm jwins] [--hidden]
 
 Five peers on a complete graph, four of them honest and in processes of their own. The fifth is this program. It calls
 the others (Beat, Put, Pull) and answers their calls, with what its honest self would say, with that changed in one
 field or some bytes, and with noise. What is inside of a frame gets a right checksum, so that what is behind it is
-reached. Now and then an honest peer is killed or stopped for a while and looks for a state when it is back.
+reached. Now and then an honest peer is killed or stopped for a while and looks for a state when it is back. With
+--hidden, two of the honest ones have no address and a third as relay; the attacker opens Listen and Connect there, and
+sends noise through the calls with which the hidden ones listen at it.
 
 It fails if an honest peer ends, stands still, grows by more than 150 MB, answers with an error that is not meant for
 callers or, under a robust algorithm, takes the attacker's state alone. It prints what was done as JSON.
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import grpc
 import xxhash
-from harness import events
+from harness import events, hide
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.core import row_of
@@ -39,7 +42,7 @@ from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Evaluation, Experiment
 from gossamer.graphs.topologies import FullyConnected
 from gossamer.peers.config import Timeouts
-from gossamer.peers.grpc.protocol import ENVELOPE_KEY, GREETING_KEY, Envelope, Heartbeat, PutAnswer
+from gossamer.peers.grpc.protocol import ENVELOPE_KEY, GREETING_KEY, TO_KEY, Envelope, Heartbeat, PutAnswer
 from gossamer.peers.identity import group as groups
 from gossamer.peers.identity import keys
 from gossamer.peers.identity.greeting import greeting
@@ -170,7 +173,7 @@ class Attacker:
     # Its own calls.
 
     def attack(self, target: str) -> None:
-        kind = self.random.choice(("beat", "beat", "put", "put", "put", "pull", "unknown"))
+        kind = self.random.choice(("beat", "beat", "put", "put", "put", "pull", "unknown", "tunnel"))
         try:
             getattr(self, f"_{kind}")(self._channel(target), target)
             code = "OK"
@@ -203,6 +206,22 @@ class Attacker:
             if self.random.random() < 0.1:
                 return
 
+    def _tunnel(self, channel: grpc.Channel, target: str) -> None:
+        """It is left open for a while, so that several are."""
+        kind, to = self.random.choice(("Listen", "Connect")), self.random.choice((*self.peers.names, "", "x"))
+        call = channel.stream_stream(f"/gossamer.Peer/{kind}")(self._noise(), timeout=2, metadata=[(TO_KEY, to)])
+        if self.random.random() < 0.1:
+            for _ in call:
+                pass
+        elif self.random.random() < 0.5:
+            call.cancel()
+
+    def _noise(self) -> Iterator[bytes]:
+        for _ in range(self.random.choice((0, 1, 3, 20))):
+            time.sleep(self.random.random() / 20)
+            start = self.random.choice((b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"))  # of a TLS handshake
+            yield start + self.random.randbytes(self.random.choice((0, 1, 100, 2**18)))
+
     def _unknown(self, channel: grpc.Channel, target: str) -> None:
         name = self.random.choice(("Push", "", "Put/Put", "Beat\0"[:4] + "s"))
         channel.unary_unary(f"/gossamer.Peer/{name}")(b"x", timeout=5)
@@ -232,8 +251,9 @@ class Attacker:
             "Beat": grpc.unary_unary_rpc_method_handler(self._answer_beat),
             "Put": grpc.stream_unary_rpc_method_handler(self._answer_put),
             "Pull": grpc.unary_stream_rpc_method_handler(self._answer_pull),
+            "Listen": grpc.stream_stream_rpc_method_handler(self._answer_listen),
         }
-        server = grpc.server(ThreadPoolExecutor(16))
+        server = grpc.server(ThreadPoolExecutor(32))
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gossamer.Peer", handlers),))
         server.add_secure_port(self.peers.group.member(self.name).address, tls)
         server.start()
@@ -251,6 +271,11 @@ class Attacker:
         kinds = (PutAnswer.TAKEN, PutAnswer.EARLY, PutAnswer.STALE, PutAnswer.NEW_INCARNATION, b"", b"\xff")
         return self.random.choice(kinds) + self.said(self.heartbeat())
 
+    def _answer_listen(self, requests: Any, context: Any) -> Any:
+        self.counts["answered Listen"] += 1
+        time.sleep(self.random.random())
+        yield from self._noise()
+
     def _answer_pull(self, request: bytes, context: Any) -> Any:
         self.counts["answered Pull"] += 1
         state = self.state()
@@ -260,20 +285,23 @@ class Attacker:
             yield from (self.random.randbytes(2**20) for _ in range(50))  # more than there can be
 
 
-def fuzz(seconds: float, seed: int, algorithm: str, directory: Path) -> dict[str, Any]:
+def fuzz(seconds: float, seed: int, algorithm: str, directory: Path, hidden: bool = False) -> dict[str, Any]:
     experiment = Experiment(
         nodes=5, rounds=ROUNDS, local_steps=1, task=Quadratic(dimension=53, num_samples=210), strategy="rows",
         topology=FullyConnected(), algorithm=ALGORITHMS[algorithm](), evaluation=Evaluation(10**6, 1),
     )  # fmt: skip
     with LocalGroup(experiment, directory, TIMEOUTS, round_seconds=0.02, checkpoint_every=20) as peers:
         *honest, mine = peers.names
+        if hidden:
+            hide(peers, *honest[1:3], relay=honest[0])
+        targets = [name for name in honest if peers.group.member(name).address]
         attacker = Attacker(peers, member(peers, mine), seed)
         peers.start(*honest)
         while not all(peers.last_round(name).get("round", 0) >= 2 for name in honest):
             time.sleep(0.1)
         sizes = {name: [] for name in honest}
         stop = threading.Event()
-        threads = [threading.Thread(target=_attack, args=(attacker, honest, stop)) for _ in range(2)]
+        threads = [threading.Thread(target=_attack, args=(attacker, targets, stop)) for _ in range(2)]
         for thread in threads:
             thread.start()
         disturb(peers, honest, attacker, seconds, sizes)
@@ -298,9 +326,9 @@ def member(peers: LocalGroup, name: str) -> Node:
     return node
 
 
-def _attack(attacker: Attacker, honest: list[str], stop: threading.Event) -> None:
+def _attack(attacker: Attacker, targets: list[str], stop: threading.Event) -> None:
     while not stop.is_set():
-        attacker.attack(attacker.random.choice(honest))
+        attacker.attack(attacker.random.choice(targets))
 
 
 def disturb(peers: LocalGroup, honest: list[str], attacker: Attacker, seconds: float, sizes: Any) -> None:
@@ -340,7 +368,8 @@ def report(peers: LocalGroup, honest: list[str], attacker: Attacker, sizes: dict
         wrong += [f"{name} printed {text}" for text in printed[:5]]
         if sizes[name] and max(sizes[name]) > sizes[name][0] + 150e6:
             wrong.append(f"{name} grew from {sizes[name][0]} to {max(sizes[name])} bytes")
-    calls = sum(n for what, n in attacker.counts.items() if what.split()[0] in ("beat", "put", "pull", "unknown"))
+    kinds = ("beat", "put", "pull", "unknown", "tunnel")
+    calls = sum(n for what, n in attacker.counts.items() if what.split()[0] in kinds)
     answers = sum(n for what, n in attacker.counts.items() if what.startswith("answered"))
     rounds = {name: peers.last_round(name).get("round") for name in honest}
     return {
@@ -354,9 +383,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--algorithm", default="jwins", choices=sorted(ALGORITHMS))
+    parser.add_argument("--hidden", action="store_true", help="two of the honest ones have no address")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        found = fuzz(options.seconds, options.seed, options.algorithm, Path(directory) / "up")
+        found = fuzz(options.seconds, options.seed, options.algorithm, Path(directory) / "up", options.hidden)
     print(json.dumps(found, indent=2))
     sys.exit(bool(found["wrong"]))
 

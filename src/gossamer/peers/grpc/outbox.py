@@ -2,13 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from gossamer.peers.grpc.protocol import CHUNK, ENVELOPE_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
+from gossamer.peers.grpc.dialer import LISTENING_SECONDS, Dialer
+from gossamer.peers.grpc.protocol import CHUNK, ENVELOPE_KEY, OPTIONS, TO_KEY, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.queues import Delivered, Link, Outcome, Outgoing
+from gossamer.peers.grpc.tunnels import Pipe
+from gossamer.peers.identity.group import Member
 from gossamer.peers.transport import Payload
 
 if TYPE_CHECKING:
@@ -21,10 +24,11 @@ REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNIMPLEMENTED,
 )
+CONNECT_MS = 2000  # how long one attempt to connect may take
+TUNNEL_CONNECT_MS = 5000  # through a tunnel: it may have to be waited for, and a relay asked
 CHANNEL_OPTIONS = [
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 2000),  # also how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -44,6 +48,8 @@ class Outbox:
         self._transport = transport
         self._on_outcome, self._on_restart = on_outcome, on_restart
         self._channels: dict[int, grpc.Channel] = {}
+        self._tunnelled: set[int] = set()  # those with an address at which they are not reached
+        self._dialers: dict[int, Dialer] = {}
         self._links: dict[int, Link] = {}
         self._incarnations: dict[int, int] = {}  # the last known of each other peer
         self._sent_to: dict[int, int] = {}  # the incarnation of each that the last message was for
@@ -66,9 +72,34 @@ class Outbox:
     def disconnect(self, node: int) -> None:
         """The next call connects anew, if there is one."""
         with self._lock:
-            channel = self._channels.pop(node, None)
+            channel, dialer = self._channels.pop(node, None), self._dialers.pop(node, None)
         if channel is not None:
             channel.close()
+        if dialer is not None:
+            dialer.close()
+
+    def is_tunnelled(self, node: int) -> bool:
+        """Do calls to this node go over connections that it has opened, or through its relay?"""
+        member = self._transport.group.nodes.get(node)
+        return node in self._tunnelled or (member is not None and not member.address)
+
+    def change_way(self, node: int, tunnelled: bool) -> None:
+        """From the next call on."""
+        with self._lock:
+            if self.is_tunnelled(node) == tunnelled:
+                return
+            (self._tunnelled.add if tunnelled else self._tunnelled.discard)(node)
+        self.disconnect(node)
+
+    def way(self, node: int) -> str:
+        """How this node is reached, in words."""
+        dialer, member = self._dialers.get(node), self._transport.group.nodes[node]
+        return dialer.way if dialer is not None else f"at {member.address}"
+
+    def trouble(self, node: int) -> str:
+        """Why a tunnel to it could not be had."""
+        dialer = self._dialers.get(node)
+        return "" if dialer is None else dialer.trouble
 
     def flush(self, until: float) -> None:
         for link in list(self._links.values()):
@@ -81,6 +112,8 @@ class Outbox:
     def close(self) -> None:
         for channel in self._channels.values():
             channel.close()
+        for dialer in list(self._dialers.values()):
+            dialer.close()
         for link in self._links.values():
             link.join(2)
 
@@ -91,8 +124,30 @@ class Outbox:
                 tls = grpc.ssl_channel_credentials(c.authority, c.key, c.certificate)
                 # The host at the address must be the peer that is listed there, not just any member.
                 options = [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", member.name)]
-                self._channels[node] = grpc.secure_channel(member.address, tls, options)
+                tunnelled = self.is_tunnelled(node)
+                options.append(("grpc.min_reconnect_backoff_ms", TUNNEL_CONNECT_MS if tunnelled else CONNECT_MS))
+                target = self._dial(member).target if tunnelled else member.address
+                self._channels[node] = grpc.secure_channel(target, tls, options)
             return self._channels[node]
+
+    def listen(self, node: int, outgoing: Iterator[bytes]) -> Any:
+        """Let this node call this peer over the connection that this peer has to it."""
+        return self.channel(node).stream_stream("/gossamer.Peer/Listen")(outgoing)
+
+    def _dial(self, member: Member) -> Dialer:
+        transport = self._transport
+
+        def through_relay(pipe: Pipe) -> Any:
+            relay = transport.group.members[member.relay]
+            connect = self.channel(relay.node).stream_stream("/gossamer.Peer/Connect")
+            return connect(pipe.pieces(), metadata=((TO_KEY, member.name),))
+
+        usable = member.relay not in ("", transport.me.name)
+        # One that has an address is likely to be reached, and then the other opens a connection to it.
+        patience = LISTENING_SECONDS if transport.me.address or not usable else 0.0
+        dialer = Dialer(member.node, transport.tunnels, through_relay if usable else None, member.relay, patience)
+        self._dialers[member.node] = dialer
+        return dialer
 
     def _link(self, node: int) -> Link:
         with self._lock:
@@ -150,7 +205,7 @@ class Outbox:
         return self.channel(node).unary_unary("/gossamer.Peer/Put").future(frames, timeout=seconds, metadata=metadata)
 
     def _after_verdict(self, node: int, answer: bytes, began: float) -> Outcome:
-        self._transport.reachability.succeeded(node)
+        self._transport.ways.succeeded(node)
         try:
             self._transport.take_heartbeat(node, Heartbeat.read(answer[1:]), time.monotonic() - began)
         except ValueError:
@@ -178,8 +233,7 @@ class Outbox:
             )
             return Outcome.REFUSED
         if code is grpc.StatusCode.UNAVAILABLE:
-            self._transport.liveness.silent(node, refused=True)
-            self._transport.reachability.failed(node, True, reason_of(error))
+            self._transport.ways.failed(node, True, reason_of(error))
         return Outcome.RETRY
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 CHUNK = 4 * 2**20  # most deliveries are one message: every further one costs a turn of several threads at both ends
 ENVELOPE_KEY = "delivery-bin"  # of the call's metadata
 GREETING_KEY = "greeting-bin"  # of the metadata of a Beat, and of its answer
+TO_KEY = "to"  # of the metadata of a Connect: the name of whom to connect with
 _ENVELOPE = struct.Struct("<IQI")
 _HEARTBEAT = struct.Struct("<IIBdI")
 OPTIONS = [  # of gRPC, at both ends

@@ -1,18 +1,30 @@
 """The side of the gRPC transport that others call. Whoever calls is checked before anything of theirs is read."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.peers.grpc.connections import Connections, most_connections
-from gossamer.peers.grpc.protocol import ENVELOPE_KEY, GREETING_KEY, OPTIONS, Envelope, Heartbeat, PutAnswer, pieces
+from gossamer.peers.grpc.protocol import (
+    ENVELOPE_KEY,
+    GREETING_KEY,
+    OPTIONS,
+    TO_KEY,
+    Envelope,
+    Heartbeat,
+    PutAnswer,
+    pieces,
+)
 from gossamer.peers.grpc.queues import Verdict
+from gossamer.peers.grpc.tunnels import Tunnels, most_calls, most_calls_per_peer
 from gossamer.peers.identity.group import Member, address_of
 from gossamer.peers.identity.keys import Credentials
 from gossamer.peers.transport import Arrived
@@ -36,7 +48,7 @@ SERVER_OPTIONS = [
 
 
 class Server:
-    """Answers Put, Beat and Pull."""
+    """Answers Put, Beat and Pull; Listen and Connect of those that cannot be reached."""
 
     def __init__(
         self,
@@ -51,7 +63,11 @@ class Server:
         self._max_bytes = max_bytes
         self._check = check
         self._state = state
+        self.tunnels = Tunnels(
+            transport.ways.on_listen, lambda num_bytes: transport.counters.add(relayed_bytes=num_bytes)
+        )
         self._calls: dict[int, int] = {}
+        self._tunnel_calls: dict[int, int] = {}  # of Listen and Connect, which last
         self._pulled: dict[int, float] = {}
         self._lock = threading.Lock()
         self._renewed: Any = None  # what to show from the next connection on, until gRPC has taken it up
@@ -62,9 +78,12 @@ class Server:
             "Put": grpc.stream_unary_rpc_method_handler(self._put),
             "Beat": grpc.stream_unary_rpc_method_handler(self._beat),
             "Pull": grpc.stream_stream_rpc_method_handler(self._pull),
+            "Listen": grpc.stream_stream_rpc_method_handler(self._listen),
+            "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
         }
         num_members = len(transport.group.members)
-        num_threads = min(256, 8 + MAX_CALLS_PER_PEER * num_members)
+        self._most_tunnel_calls, self._most_of_one = most_calls(num_members), most_calls_per_peer(num_members)
+        num_threads = min(256, 8 + MAX_CALLS_PER_PEER * num_members) + self._most_tunnel_calls  # each has its share
         options = [*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections(num_members))]
         self._server = grpc.server(
             ThreadPoolExecutor(num_threads, "calls"), options=options, maximum_concurrent_rpcs=num_threads
@@ -76,6 +95,7 @@ class Server:
             raise ExperimentError(
                 f"{bind} cannot be listened on ({_last(error)}); is another peer there? --bind names another address"
             ) from None
+        self._here = _from_here(host), port
         self._connections = Connections(  # before it accepts any
             host, port, num_members, lambda name: name in self._transport.group.members
         )
@@ -91,6 +111,10 @@ class Server:
         with self._lock:
             renewed, self._renewed = self._renewed, None
         return renewed
+
+    def connection(self) -> socket.socket:
+        """To this server, from this process: for what comes through a tunnel."""
+        return socket.create_connection(self._here, 2)
 
     def close(self) -> None:
         self._server.stop(0.2).wait()
@@ -170,8 +194,24 @@ class Server:
             self._transport.counters.add(pulls_out=1, pull_bytes_out=len(frame))
             self._transport.log("gave state", neighbour=member.name, bytes=len(frame))
 
+    def _listen(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        with self._caller(context, tunnel=True) as member:
+            yield from self.tunnels.listen(member.node, requests, context)
+
+    def _connect(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """This peer forwards only to those that its own copy of the group's file makes it the relay of."""
+        with self._caller(context, tunnel=True) as member:
+            me, to = self._transport.me.name, str(dict(context.invocation_metadata()).get(TO_KEY, ""))
+            target = self._transport.group.members.get(to)
+            if target is None or target.relay != me or target == member:
+                _abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"{me} is not the relay of that peer")
+            answer = self.tunnels.connect(member.node, target.node, requests)
+            if answer is None:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, f"{target.name} is not connected to {me}")
+            yield from answer
+
     @contextmanager
-    def _caller(self, context: Any) -> Iterator[Member]:
+    def _caller(self, context: Any, tunnel: bool = False) -> Iterator[Member]:
         """The listed peer that is calling; anyone else is refused."""
         identity = context.auth_context()
         names = [name.decode(errors="replace") for name in identity.get("x509_common_name", [])]
@@ -182,15 +222,17 @@ class Server:
         assert member is not None
         self._connections.called(context.peer(), member.name)
         self._transport.callers.add(member.node)
+        calls, most = (self._tunnel_calls, self._most_of_one) if tunnel else (self._calls, MAX_CALLS_PER_PEER)
         with self._lock:
-            self._calls[member.node] = self._calls.get(member.node, 0) + 1
+            calls[member.node] = calls.get(member.node, 0) + 1
+            full = tunnel and sum(calls.values()) > self._most_tunnel_calls
         try:
-            if self._calls[member.node] > MAX_CALLS_PER_PEER:
-                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {MAX_CALLS_PER_PEER} calls at once")
+            if full or calls[member.node] > most:
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"at most {most} calls at once")
             yield member
         finally:
             with self._lock:
-                self._calls[member.node] -= 1
+                calls[member.node] -= 1
 
     def _refuse(self, context: grpc.ServicerContext, reason: str) -> NoReturn:
         self._connections.refused(context.peer())
@@ -210,6 +252,16 @@ def _assemble(requests: Iterator[bytes], num_bytes: int) -> bytes:
     if len(content) != num_bytes:
         raise WireError(f"The delivery should have {num_bytes} bytes, and {len(content)} came.")
     return bytes(content)  # if it came as one, no copy
+
+
+def _from_here(host: str) -> str:
+    """Where a process of this machine finds what listens at this host."""
+    host = host.strip("[]")
+    try:
+        address = ip_address(host)
+    except ValueError:  # a name
+        return host
+    return {4: "127.0.0.1", 6: "::1"}[address.version] if address.is_unspecified else host
 
 
 def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:

@@ -1,7 +1,8 @@
 """The transport over gRPC with mutual TLS.
 
 Three calls, all of plain bytes: Put brings a delivery in chunks, Beat asks whether a peer is there, Pull gets its
-state. Who calls is known from the certificate, and checked in every call against the group.
+state. Who calls is known from the certificate, and checked in every call against the group. Where connections can be
+opened from one end only, or from neither, they go through calls of Listen and Connect (`tunnels.py`).
 """
 
 import secrets
@@ -21,6 +22,7 @@ from gossamer.peers.grpc.protocol import GREETING_KEY, Heartbeat
 from gossamer.peers.grpc.queues import Mailbox
 from gossamer.peers.grpc.reachability import Reachability
 from gossamer.peers.grpc.server import Server
+from gossamer.peers.grpc.ways import Ways
 from gossamer.peers.identity.greeting import Greeting
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.identity.keys import Credentials
@@ -33,6 +35,8 @@ HEARTBEAT_TIMEOUT_SECONDS = 2.0
 TICK_SECONDS = 0.1
 CLOCK_SKEW_SECONDS = 60.0
 CLOCK_TOLD_SECONDS = 3600.0  # a neighbour whose clock differs is told of once in so long
+MEET_SECONDS = 20.0  # so long the start waits for a way in each direction to one that was heard; a tunnel takes ten
+HIDDEN = "127.0.0.1:0"  # where a peer listens that nobody else can open a connection to
 
 
 class GrpcTransport:
@@ -74,23 +78,26 @@ class GrpcTransport:
         self.greeting = greeting
         self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
-        self.reached: dict[int, str] = {}  # whom this peer asked, and why there was no answer; "" if there was one
         self.callers: set[int] = set()  # who has called
         self._messages_before = self._messages()  # of before a restart
-        self._cut_off: set[int] = set()  # those that said that they cannot reach this peer
+        self.cut_off: set[int] = set()  # those that said that they cannot reach this peer
         self.credentials = credentials
         self.exchanges_in_all, self.exchanges = rounds * exchanges, exchanges  # of the run, and per round
         self._max_state_bytes = max_state_bytes
         self._watched: frozenset[int] = frozenset()
         self._asked: dict[int, float] = {}  # when each last said, or was asked, whether it is there
-        self._called: dict[int, float] = {}  # when each was last asked
+        self.called: dict[int, float] = {}  # when each was last asked
         self._under_way: set[int] = set()
+        self._met: dict[int, float] = {}  # when each was first heard
         self._away = threading.Event()
         self._lock = threading.Lock()
         self.closing = threading.Event()
         self._on_restart, self._hears_again = on_restart, hears_again
+        self.ways = Ways(self)
         self.outbox = Outbox(self, on_outcome, self._restarted)
-        self._server = Server(self, max_delivery_bytes, check, state, bind or me.address)
+        self.server = Server(self, max_delivery_bytes, check, state, bind or me.address or HIDDEN)
+        self.tunnels = self.server.tunnels
+        self.ways.tell_who_cannot_meet()
         self._heartbeats = threading.Thread(target=self._send_heartbeats, daemon=True, name="heartbeats")
         self._heartbeats.start()
 
@@ -126,7 +133,8 @@ class GrpcTransport:
         return known
 
     def _fits(self, node: int) -> bool:
-        return node in self.group.nodes and node not in self.differences
+        member = self.group.nodes.get(node)
+        return member is not None and node not in self.differences and self.me.can_meet(member)
 
     def alive(self, node: int) -> bool:
         return self._fits(node) and self.liveness.alive(node)
@@ -135,7 +143,13 @@ class GrpcTransport:
         return self.alive(node) and not self.reachability.blocked(node)
 
     def answered(self, node: int) -> bool:
-        return node in self.group.nodes and (node in self.differences or self.liveness.answered(node))
+        """Nobody waits for one with which this peer cannot work. Until this peer begins, both must have called each
+        other: what is to be sent in the first round must get there, through a tunnel if need be."""
+        if not self._fits(node):
+            return node in self.group.nodes
+        both_ways = self.ways.reached.get(node) == "" and node in self.callers
+        long_ago = time.monotonic() - self._met.get(node, inf) > max(MEET_SECONDS, self.timeouts.dead_seconds)
+        return self.liveness.answered(node) and (both_ways or long_ago or self.started is not None)
 
     def is_running(self, node: int) -> bool:
         return self._fits(node) and self.liveness.is_running(node)
@@ -171,11 +185,13 @@ class GrpcTransport:
 
     def close(self, until: float) -> None:
         self.outbox.flush(until)
+        self.tunnels.drain(until - time.monotonic())
         self.closing.set()
-        self.outbox.stop()
-        self._server.close()
-        self.outbox.close()
         self._heartbeats.join(2)
+        self.ways.close()
+        self.outbox.stop()
+        self.server.close()
+        self.outbox.close()
 
     # What may change while it runs.
 
@@ -183,17 +199,26 @@ class GrpcTransport:
         """Another group, other keys: who is not listed any more is shut out at once."""
         with self._lock:
             before, self.group = self.group.nodes, group
+            self.me = group.members.get(self.me.name, self.me)
             renewed, self.credentials = credentials != self.credentials, credentials
             if renewed:
-                self._server.renew(credentials)
+                self.server.renew(credentials)
             for node, member in before.items():
                 if renewed or group.nodes.get(node) != member:
                     self.outbox.disconnect(node)
                 if group.nodes.get(node) != member:
-                    self.liveness.forget(node)
-                    self.reachability.forget(node)
-                    self.differences.pop(node, None)
+                    self._forget(node)
+        self.ways.tell_who_cannot_meet()
         self.mailbox.wake()
+
+    def _forget(self, node: int) -> None:
+        """It was struck from the group, or is another one now."""
+        self.liveness.forget(node)
+        self.reachability.forget(node)
+        self.ways.forget(node)
+        self.differences.pop(node, None)
+        self._met.pop(node, None)
+        self.callers.discard(node)
 
     def heartbeat_for(self, node: int) -> Heartbeat:
         round = self.round  # first: what it has to send, it has sent by then
@@ -216,8 +241,11 @@ class GrpcTransport:
         self._asked[node] = time.monotonic()  # this peer's own heartbeat went with it
         self.outbox.take_incarnation(node, heartbeat.incarnation)
         self._note_cut_off(node, heartbeat.gets_through)
+        self._met.setdefault(node, time.monotonic())
         if self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running, heartbeat.gets_through):
             self.reachability.try_anew(node)
+            if self.ways.reached.get(node) and not self.outbox.is_tunnelled(node):
+                self.outbox.disconnect(node)  # else it waits before it connects again
         self.mailbox.wake()
 
     def take_greeting(self, node: int, content: bytes | None) -> bool:
@@ -266,11 +294,13 @@ class GrpcTransport:
             stood_still = ticked - before > self.timeouts.dead_seconds
             if stood_still or (self._watched and not any(self.liveness.alive(node) for node in self._watched)):
                 self._away.set()
+            self.ways.listen_where_needed(self._watched)
             for node in sorted(self._watched):
-                asked = (self._called if self.reachability.blocked(node) else self._asked).get(node, 0.0)
+                unreached = self.reachability.blocked(node) or self.ways.reached.get(node) != ""
+                asked = (self.called if unreached else self._asked).get(node, 0.0)  # to be called is not enough then
                 due = now - asked >= self.timeouts.heartbeat_seconds or self.liveness.suspected(node)
                 if due and node in self.group.nodes and node not in self._under_way:
-                    self._asked[node] = self._called[node] = now
+                    self._asked[node] = self.called[node] = now
                     self._under_way.add(node)
                     self._ask(node, now)
 
@@ -279,17 +309,16 @@ class GrpcTransport:
             self._under_way.discard(node)
             try:
                 heartbeat = Heartbeat.read(future.result())
-                self.reachability.succeeded(node)
-                self.reached[node] = ""
+                self.ways.succeeded(node)
                 if self.take_greeting(node, dict(future.trailing_metadata() or ()).get(GREETING_KEY)):
                     self.take_heartbeat(node, heartbeat, time.monotonic() - asked)
             except (grpc.RpcError, grpc.FutureCancelledError, ValueError) as error:
                 code = error.code() if isinstance(error, grpc.RpcError) else None
-                refused = code is not grpc.StatusCode.DEADLINE_EXCEEDED
-                self.liveness.silent(node, refused)
-                self.reached[node] = reason_of(error)
+                self.ways.reached[node] = reason_of(error)
                 if code is not None and not self.closing.is_set():
-                    self.reachability.failed(node, refused, reason_of(error))
+                    self.ways.failed(node, code is not grpc.StatusCode.DEADLINE_EXCEEDED, reason_of(error))
+                else:
+                    self.liveness.silent(node, refused=True)
                 self.mailbox.wake()
 
         try:
@@ -318,19 +347,23 @@ class GrpcTransport:
         if self.round >= self.exchanges_in_all or member is None or node in self.differences:
             return  # it has left, or why it cannot be worked with is known
         if reason:
-            self.log("cannot reach", neighbour=member.name, address=member.address, reason=reason)
+            self.log(
+                "cannot reach", neighbour=member.name, address=member.address, reason=reason,
+                advice="see its firewall, port and address; if it reaches this peer, its connection is used, and if it "
+                "does not, relay in peers.toml names a way",
+            )  # fmt: skip
         else:
             self.log("reached again", neighbour=member.name)
 
     def _note_cut_off(self, node: int, gets_through: bool) -> None:
         if gets_through:
-            self._cut_off.discard(node)
-        elif node not in self._cut_off:
-            self._cut_off.add(node)
+            self.cut_off.discard(node)
+        elif node not in self.cut_off:
+            self.cut_off.add(node)
             self.log.rate_limited(
                 "not reached by", neighbour=self.name_of(node),
-                advice="it cannot open connections to this peer: see its log, the firewall, the port and the address "
-                "in its peers.toml; its messages are not waited for",
+                advice="it cannot open connections to this peer, which opens one for it; if this peer should be "
+                "reached: see its log, the firewall, the port and the address in its peers.toml",
             )  # fmt: skip
 
     def name_of(self, node: int) -> str:

@@ -6,6 +6,10 @@
     node = 0                      # which node of the experiment it is
     address = "10.0.0.5:7001"     # where the others reach it
 
+    [peers.bob]                   # nobody can open a connection to it, so it has no address: it opens all of them
+    node = 1
+    relay = "alice"               # through whom it and others like it reach each other, if there are any
+
 A node that no peer is listed for counts as one that is down; a peer listed later can take its place.
 """
 
@@ -40,12 +44,17 @@ class Member:
 
     name: str
     node: int
-    host: str
-    port: int
+    host: str = ""  # none: nobody can open a connection to it
+    port: int = 0
+    relay: str = ""  # the name of the peer through whom it is reached by those that it cannot reach either
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{self.host}:{self.port}" if self.host else ""
+
+    def can_meet(self, other: "Member") -> bool:
+        """Is there any way between these two, as far as the group's file says?"""
+        return any(each.address or each.relay for each in (self, other))
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,8 @@ class Group:
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     node: Annotated[int, msgspec.Meta(ge=0)]
-    address: str
+    address: str | None = None
+    relay: str | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -96,11 +106,14 @@ def load(path: Path, nodes: int) -> Group:
     try:
         file = msgspec.convert(toml.load(path), _File)
     except msgspec.ValidationError as error:
-        raise ExperimentError(f"{path}: {error}; a peer is written [peers.NAME] with node and address") from error
+        raise ExperimentError(
+            f"{path}: {error}; a peer is written [peers.NAME] with node and address, or relay if it can have none"
+        ) from error
     members: dict[str, Member] = {}
     for name, entry in file.peers.items():
         try:
-            members[check_name(name)] = Member(name, entry.node, *address_of(entry.address))
+            address = ("", 0) if entry.address is None else address_of(entry.address)
+            members[check_name(name)] = Member(name, entry.node, *address, entry.relay or "")
         except ExperimentError as error:
             raise ExperimentError(f"{path}: {error}") from None
         if entry.node >= nodes:
@@ -109,13 +122,29 @@ def load(path: Path, nodes: int) -> Group:
         twins = [other for other, its in members.items() if its.node == member.node and other != name]
         if twins:
             raise ExperimentError(f"{path}: {name} and {twins[0]} are both node {member.node}; give each its own")
+        if member.relay:
+            _check_relay(path, member, members)
     if not members:
         raise ExperimentError(f"{path} lists no peer; write one as [peers.NAME] with node and address")
     return Group(file.run, members)
 
 
+def _check_relay(path: Path, member: Member, members: dict[str, Member]) -> None:
+    relay = members.get(member.relay)
+    if relay is None or relay == member or not relay.address:
+        able = [name for name, other in members.items() if other.address and name != member.name]
+        others = f"those are {', '.join(able)}" if able else "there is none"
+        raise ExperimentError(
+            f"{path}: the relay of {member.name} is {member.relay!r}, and must be another with an address; {others}"
+        )
+
+
 def dumps(group: Group) -> str:
-    peers = {m.name: {"node": m.node, "address": m.address} for m in group.members.values()}
+    def entry(member: Member) -> dict[str, object]:
+        found = {"node": member.node, "address": member.address, "relay": member.relay}
+        return {key: value for key, value in found.items() if value != ""}
+
+    peers = {member.name: entry(member) for member in group.members.values()}
     return tomli_w.dumps({"run": group.run, "peers": peers})
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ class LocalGroup:
         if seen is not None:
             for other, member in members.items():
                 if other != name:
-                    members[other] = Member(other, member.node, *group.address_of(seen(name, member)))
+                    host, port = group.address_of(seen(name, member))
+                    members[other] = replace(member, host=host, port=port)
         files.replace(self.directory_of(name) / "peers.toml", group.dumps(Group(of.run, members)).encode())
 
     def __enter__(self) -> "LocalGroup":
