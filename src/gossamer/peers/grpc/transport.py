@@ -134,6 +134,9 @@ class GrpcTransport:
     def can_send(self, node: int) -> bool:
         return self.alive(node) and not self.reachability.blocked(node)
 
+    def can_take(self, node: int) -> bool:
+        return self.can_send(node) and self.outbox.has_room(node)
+
     def answered(self, node: int) -> bool:
         return node in self.group.nodes and (node in self.differences or self.liveness.answered(node))
 
