@@ -150,7 +150,11 @@ def test_the_python_example_of_the_readme_is_short() -> None:
     assert len(hugging_face.splitlines()) <= len(example.splitlines()) + 3
 
 
-@pytest.mark.parametrize("program", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+ELSEWHERE = {"own_model_on_peers.py"}  # tests/peers/test_own_model.py runs it, as two sites would
+PROGRAMS = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_every_example_runs(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

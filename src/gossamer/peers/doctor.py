@@ -31,15 +31,19 @@ class Check(NamedTuple):
     ok: bool
     told: str
 
+    def __str__(self) -> str:
+        return f"{'ok    ' if self.ok else 'WRONG '} {self.what}: {self.told}"
 
-def examine(
+
+def examine_peer(
     experiment: Experiment,
     config: PeerConfig,
-    seconds: float,
+    seconds: float = 60.0,
     tell: Callable[[Check], None] = lambda check: None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Check]:
-    """All checks, each told as soon as it is known. Waits so many seconds for others that are not there yet."""
+    """Look at all that a peer needs before it trains, as `gossamer doctor` does: what was found, each told as soon as
+    it is known (`tell=print` shows it). Waits so many seconds for others that are not there yet."""
     checks: list[Check] = []
 
     def found(what: str, ok: bool, told: str) -> None:
@@ -57,7 +61,7 @@ def examine(
         renew = "" if days > LEAST_DAYS else "; renew it before you begin"
         found(what, days > LEAST_DAYS, f"the certificate of {me.name} is good for {days:.1f} days{renew}")
         what = "data and model"
-        inputs = prepare(experiment.with_digests(), me.node, config.data)
+        inputs = prepare(experiment.with_digests(), me.node, config.data, config.own_data)
         parameters = sum(inputs.task.layer_sizes)
         found(what, len(inputs.samples) > 0, f"{len(inputs.samples)} samples, {parameters} parameters")
         what = "port"

@@ -117,7 +117,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         run_id = group.run_id(members, experiment)
         credentials = keys.load(config.certificates, config.name)
         noise = seeded if config.seeded_noise else secret
-        inputs = prepare(experiment, me.node, config.data)
+        inputs = prepare(experiment, me.node, config.data, config.own_data)
         node = Node(inputs, me.node, run_id, timeouts, counters, log, noise)
         if experiment.privacy.on and config.seeded_noise:
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")

@@ -9,11 +9,13 @@ import json
 import msgspec
 import xxhash
 
+from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment
 from gossamer.peers.identity.group import Group, shared_settings
 
 VERSION = 1  # of the calls between peers
 LONGEST = 4096  # bytes
+_COLUMNS = ("target", "regression", "numbers", "words", "classes")  # of a table: what a row means to the model
 
 
 class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -50,7 +52,9 @@ class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
 
 def greeting(group: Group, experiment: Experiment, parameters: int, schema: int) -> Greeting:
-    settings = {name: _digest(value) for name, value in shared_settings(experiment).items()}
+    task = toml.write(experiment)["task"]
+    columns = {f"task.{key}": task[key] for key in _COLUMNS if task.get(key) not in (None, [], False)}
+    settings = {name: _digest(value) for name, value in {**shared_settings(experiment), **columns}.items()}
     return Greeting(VERSION, group.run, settings, parameters, schema)
 
 

@@ -26,7 +26,7 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WHAT_A_NAME_IS = "1 to 63 small letters, digits and hyphens, with no hyphen at its ends"
 _SHARED = (
-    *("nodes", "rounds", "seed", "local_steps", "exchanges", "settle"),
+    *("nodes", "rounds", "seed", "local_steps", "exchanges", "settle", "asynchronous"),
     *("topology", "algorithm", "optimizer", "privacy"),
 )
 
