@@ -140,4 +140,6 @@ def _other(transport: GrpcTransport, member: Member) -> tuple[bool, str]:
         return False, "it answers, but does not call: it cannot reach this peer; see the firewall and address here"
     if (skew := transport.skews.get(node, 0.0)) > CLOCK_SKEW_SECONDS:
         return False, f"its clock and this one's differ by {skew:.0f} s; set them, for certificates depend on it"
-    return True, f"reached at {member.address}, and it reaches this peer; same experiment"
+    release, own = transport.releases.get(node), transport.greeting.release if transport.greeting else None
+    runs = f"; it runs Gossamer {release}, and this is {own}, which work together" if release != own else ""
+    return True, f"reached at {member.address}, and it reaches this peer; same experiment{runs}"

@@ -73,6 +73,7 @@ class GrpcTransport:
         self.reachability = Reachability(timeouts.dead_seconds, self._on_reachability)
         self.greeting = greeting
         self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
+        self.releases: dict[int, str] = {}  # of Gossamer, that neighbours said they run
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
         self.reached: dict[int, str] = {}  # whom this peer asked, and why there was no answer; "" if there was one
         self.callers: set[int] = set()  # who has called
@@ -225,7 +226,13 @@ class GrpcTransport:
 
     def take_greeting(self, node: int, content: bytes | None) -> bool:
         """Does this neighbour run the same experiment, as far as it has said? If not, it counts as not there."""
-        difference = "" if content is None or self.greeting is None else _difference(self.greeting, content)
+        if content is None or self.greeting is None:
+            difference = ""
+        else:
+            difference, release = _difference(self.greeting, content)
+            if self.releases.get(node, self.greeting.release) != release:
+                self.log.rate_limited("another release", neighbour=self.name_of(node), release=release)
+            self.releases[node] = release
         before = self.differences.get(node, "")
         if not difference:
             self.differences.pop(node, None)
@@ -346,8 +353,10 @@ def _awake_and_asleep() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _difference(ours: Greeting, content: bytes) -> str:
+def _difference(ours: Greeting, content: bytes) -> tuple[str, str]:
+    """What differs, and the release of Gossamer that the other runs."""
     try:
-        return ours.differences(Greeting.read(content))
+        theirs = Greeting.read(content)
+        return ours.differences(theirs), theirs.release[:20]
     except ValueError as error:
-        return f"a greeting that cannot be read ({error})"
+        return f"a greeting that cannot be read ({error})", "unknown"
