@@ -44,7 +44,7 @@ from gossamer.core.inbox import Arrival, BlockInbox
 from gossamer.data import Quadratic
 from gossamer.data.partition import LabelShards
 from gossamer.experiments.experiment import Experiment
-from gossamer.graphs.delivery import Delivery
+from gossamer.graphs.delivery import NEVER, Delivery
 from gossamer.graphs.topologies import DirectedRandom, FullyConnected, Matchings, RandomMatching, RandomRegular, Redrawn
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block
@@ -191,14 +191,14 @@ def in_blocks(
             for row, node in enumerate(block.nodes):
                 one = row_of(message, row)  # of a node that is down nobody hears it, and nothing comes of it
                 outgoing[node] = (endpoints[node] if up[node] else experiment.endpoint(task, node)).send(one, t)
-        links, arrives = delivery.deliveries(t)
-        for r, s, there in zip(links.receivers.tolist(), links.senders.tolist(), arrives.tolist(), strict=True):
+        links, taken_at = delivery.sent(t), delivery.taken_at(t)
+        for r, s, at in zip(links.receivers.tolist(), links.senders.tolist(), taken_at.tolist(), strict=True):
             content = outgoing[s].bytes_for(r)
             if ledger is not None:
                 ledger[t + 1, s, r] = len(content)
-            if there:
+            if at != NEVER:
                 endpoints[s].acknowledged(r, t)
-                on_the_way[t + int(delivery.lateness[s]), r].append((s, t, content))
+                on_the_way[at, r].append((s, t, content))
         for block in blocks:
             arrivals = [_arrivals(endpoints[i], delivery, t, on_the_way[t, i], outgoing[i].own) for i in block.nodes]
             block.receive(t, BlockInbox.of_arrivals(arrivals), up[list(block.nodes)])

@@ -152,9 +152,11 @@ def test_the_python_example_of_the_readme_is_short() -> None:
 
 
 SHORTER = {"lora_shakespeare.py": ["--pretraining", "2", "--rounds", "2"]}  # for examples that take minutes
+ELSEWHERE = {"own_model_on_peers.py"}  # tests/peers/test_own_model.py runs it, as two sites would
+PROGRAMS = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name not in ELSEWHERE]
 
 
-@pytest.mark.parametrize("program", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")  # of peft
 def test_every_example_runs(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

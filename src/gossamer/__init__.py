@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.experiments.auto import Auto
     from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError, Wire
     from gossamer.experiments.grid import grid
+    from gossamer.experiments.toml import read_experiment
     from gossamer.runs.callbacks import BestCheckpoint, EarlyStopping
     from gossamer.runs.comparison import Comparison, Difference, Estimate, SettingSummary, ToTarget
     from gossamer.runs.run import Result, Run, open_run, write_report
@@ -62,7 +63,8 @@ if TYPE_CHECKING:  # the same names as in the tables below, for type checkers an
     from gossamer.simulator.simulate import StopRequest, resume, settle, simulate
     from gossamer.simulator.sweep import sweep
     from gossamer.peers.config import PeerConfig, Timeouts
-    from gossamer.peers.peer import run_peer
+    from gossamer.peers.doctor import examine_peer
+    from gossamer.peers.peer import Signals, run_peer
     from gossamer import algorithms
     from gossamer import compressors
     from gossamer import core
@@ -121,6 +123,7 @@ _NAMES = {  # by the module that has them
     "experiments.auto": "Auto",
     "experiments.experiment": "Evaluation Experiment ExperimentError Wire",
     "experiments.grid": "grid",
+    "experiments.toml": "read_experiment",
     "runs.callbacks": "BestCheckpoint EarlyStopping",
     "runs.comparison": "Comparison Difference Estimate SettingSummary ToTarget",
     "runs.run": "Result Run open_run write_report",
@@ -132,7 +135,8 @@ _NAMES = {  # by the module that has them
     "simulator.audit": "Audit audit",
     "simulator.sweep": "sweep",
     "peers.config": "PeerConfig Timeouts",
-    "peers.peer": "run_peer",
+    "peers.doctor": "examine_peer",
+    "peers.peer": "Signals run_peer",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -151,13 +155,14 @@ __all__ = [  # noqa: RUF022 - in alphabetical order; written out, since type che
     "Plan", "Plateau", "Privacy", "PushSum", "Qmnist", "Qsgd", "Quadratic", "QuantSgp", "Quantize", "Quantized",
     "QuantizedJwins", "QuasiGlobalMomentum", "RandomK", "RandomMatching", "RandomRegular", "RandomSampling", "Redrawn",
     "RelativeToInit", "ResNet110", "ResNet18", "ResNet20", "ResNet54", "Result", "Ring", "Round", "Run", "SGD",
-    "Scaled", "Schedule", "Scsp", "SentenceLength", "SettingSummary", "Sgp", "Shakespeare", "Sign", "Silk", "Skew",
-    "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams", "Supervised",
-    "Synthetic", "Table", "Task", "TensorBoardLogger", "Threshold", "Timeouts", "ToTarget", "TopK", "Topology", "Torus",
-    "Transform", "Transformer", "Uniform", "Vgg11", "WandbLogger", "Wavelet", "Wire", "Wrapper", "__version__",
-    "algorithms", "audit", "compare", "compressors", "core", "grid", "models", "open_run", "pack", "partial_average",
-    "partitions", "plan", "recipes", "resume", "run_peer", "settle", "simulate", "sparse_part", "sweep", "tasks",
-    "to_int8", "topologies", "transforms", "where", "write_report",
+    "Scaled", "Schedule", "Scsp", "SentenceLength", "SettingSummary", "Sgp", "Shakespeare", "Sign", "Signals", "Silk",
+    "Skew", "SkewScout", "SmallWorld", "SparsePush", "StackedLstm", "Star", "Steps", "StopRequest", "Streams",
+    "Supervised", "Synthetic", "Table", "Task", "TensorBoardLogger", "Threshold", "Timeouts", "ToTarget", "TopK",
+    "Topology", "Torus", "Transform", "Transformer", "Uniform", "Vgg11", "WandbLogger", "Wavelet", "Wire", "Wrapper",
+    "__version__", "algorithms", "audit", "compare", "compressors", "core", "examine_peer", "grid", "models",
+    "open_run", "pack", "partial_average", "partitions", "plan", "read_experiment", "recipes", "resume", "run_peer",
+    "settle", "simulate", "sparse_part", "sweep", "tasks", "to_int8", "topologies", "transforms", "where",
+    "write_report",
 ]  # fmt: skip
 
 

@@ -20,8 +20,7 @@ from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import NodeError
 
 BAD = Faults(drop=0.2, down=((2, 2, 3), (5, 4, 6)), late=((1, 2), (3, 1)))
-# SCSP changes its averaging rate near the end and refuses messages that are late.
-TOLERANT = [case for case in CASES if "reliable" not in CASES[case].algorithm.requires and "scsp" not in case]
+TOLERANT = [case for case in CASES if "reliable" not in CASES[case].algorithm.requires]
 WITH_MASS = [case for case in TOLERANT if CASES[case].conserves == "mass"]
 
 
@@ -167,12 +166,9 @@ def test_an_algorithm_whose_messages_are_not_made_good_refuses_faults() -> None:
         simulated(of("d2", faults=Faults(drop=0.1)))
 
 
-def test_scsp_refuses_late_messages_and_a_run_without_training() -> None:
-    base = of("scsp", rounds=6)
-    with pytest.raises(ExperimentError, match=r"faults\.late: scsp changes its averaging rate"):
-        simulated(replace(base, faults=Faults(late=((1, 1),))))
+def test_scsp_refuses_a_run_without_training() -> None:
     with pytest.raises(ExperimentError, match="rounds: 4 was given, and the last 4 only settle"):
-        simulated(replace(base, rounds=4))
+        simulated(of("scsp", rounds=4))
 
 
 def test_an_epidemic_takes_the_mean_of_what_came() -> None:

@@ -17,7 +17,7 @@ from gossamer.experiments import toml
 from gossamer.experiments.experiment import Experiment
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import PeerConfig
-from gossamer.peers.doctor import Check, examine
+from gossamer.peers.doctor import Check, examine_peer
 from gossamer.peers.grpc.ways import no_way
 from gossamer.peers.identity import keys
 from gossamer.peers.identity.group import Member
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Path:
 
 def examined(place: Path, name: str, experiment: Experiment = TWO, seconds: float = 60, **more: Any) -> list[Check]:
     config = PeerConfig(name, place / "peers.toml", place / "keys", place, metrics=None, **more)
-    return examine(experiment, config, seconds)
+    return examine_peer(experiment, config, seconds)
 
 
 def both(place: Path, ours: Experiment, theirs: Experiment) -> list[list[Check]]:

@@ -1,20 +1,29 @@
 """Running a group: shutting a peer out, letting one in, leaving, resuming, and the same everywhere."""
 
+import json
+import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from harness import DIGITS, PATIENT, events, lines, results, until
 
+import gossamer
+from gossamer.experiments import toml
 from gossamer.graphs.topologies import RandomRegular, Ring
 from gossamer.peers.config import Timeouts
-from gossamer.peers.identity import keys
-from gossamer.peers.identity.group import Group
+from gossamer.peers.identity import group, keys
+from gossamer.peers.identity.enrolment import Invitation, join
+from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.dashboard import compare
-from gossamer.peers.local.local_group import LocalGroup
+from gossamer.peers.local.local_group import LocalGroup, free_ports
 
 TIMEOUTS = Timeouts(deadline_seconds=60, dead_seconds=5)
 PACE = {"round_seconds": 0.1, "checkpoint_every": 5}
@@ -79,8 +88,19 @@ def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(t
             assert compare(experiment, {"peers": results(peers)})["verified"]
 
 
+def renew_by_invitation(directory: Path) -> None:
+    """As `gossamer invite --renew` and, elsewhere, `gossamer join --renew` do."""
+    with Invitation("peer-0", directory, "127.0.0.1:0", {}, renew=True) as invitation, ThreadPoolExecutor(1) as waiting:
+        waited = waiting.submit(invitation.wait, 30)
+        join(invitation.code, directory, directory, renew=True)
+        assert waited.result()
+
+
 @pytest.mark.slow
-def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("renew", [lambda d: keys.make(d, ["peer-0"], renew=True), renew_by_invitation])
+def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(
+    tmp_path: Path, renew: Callable[[Path], object]
+) -> None:
     experiment = replace(DIGITS, nodes=3, rounds=25, local_steps=1, topology=Ring())
 
     def shown(peers: LocalGroup) -> object:
@@ -99,8 +119,46 @@ def test_a_renewed_certificate_is_shown_after_sighup_and_no_message_is_lost(tmp_
         peers.start()
         until(lambda: peers.last_round("peer-0").get("round", 0) >= 3)
         before = shown(peers)
-        keys.make(peers.keys, ["peer-0"], renew=True)
+        renew(peers.keys)
         peers.send("peer-0", signal.SIGHUP)
         until(lambda: shown(peers) != before)
         peers.wait(60)
         assert compare(experiment, {"peers": results(peers)})["verified"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_two_releases_train_together_if_they_have_one_protocol(tmp_path: Path, protocol: int) -> None:
+    experiment = replace(DIGITS, nodes=2, rounds=10, local_steps=1, topology=Ring())
+    members = {
+        name: Member(name, i, "127.0.0.1", port)
+        for i, (name, port) in enumerate(zip(("old", "new"), free_ports(2), strict=True))
+    }
+    keys.make(tmp_path / "keys", list(members))
+    (tmp_path / "peers.toml").write_text(group.dumps(Group("upgrade", members)))
+    (tmp_path / "experiment.toml").write_text(toml.dumps(experiment))
+    newer = (
+        "import gossamer; gossamer.__version__ = '0.9.0'; from gossamer.peers.identity import greeting; "
+        f"greeting.PROTOCOL = {protocol}; from gossamer.cli.main import main; main()"
+    )
+
+    def started(name: str, *program: str) -> subprocess.Popen[str]:
+        words = ("peer", "experiment.toml", "--me", name, "--peers", "peers.toml", "--certs", "keys", "--out", name)
+        given = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": os.environ}
+        return subprocess.Popen([sys.executable, *program, *words, "--start-deadline", "60"], **given)  # type: ignore[call-overload,no-any-return]
+
+    running = [started("old", "-m", "gossamer"), started("new", "-c", newer)]
+    logs = [
+        [json.loads(line) for line in peer.communicate(timeout=240)[1].splitlines() if line[0] == "{"]
+        for peer in running
+    ]
+    releases = {row["peer"]: row["release"] for log in logs for row in log if row["event"] == "another release"}
+    assert releases == {"old": "0.9.0", "new": gossamer.__version__}
+    if protocol == 1:
+        assert [peer.returncode for peer in running] == [0, 0]
+        reports = [json.loads((tmp_path / name / "result.json").read_text()) for name in members]
+        assert compare(experiment, {"peers": reports})["verified"]
+    else:
+        assert [peer.returncode for peer in running] == [2, 2]
+        differs = [row["differs"] for log in logs for row in log if row["event"] == "another experiment"]
+        assert f"protocol 2 (Gossamer 0.9.0), and 1 (Gossamer {gossamer.__version__}) here" in differs[0]

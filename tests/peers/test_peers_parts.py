@@ -1,5 +1,6 @@
 """The parts of a peer, one by one, without a network."""
 
+import logging
 import os
 import stat
 import threading
@@ -30,7 +31,8 @@ from gossamer.peers.grpc.liveness import Liveness
 from gossamer.peers.grpc.protocol import Heartbeat
 from gossamer.peers.grpc.queues import MOST_WAITING, Delivered, Link, Mailbox, Outcome, Outgoing, Verdict
 from gossamer.peers.identity import group, keys
-from gossamer.peers.logs import Log
+from gossamer.peers.logs import Log, has_handlers
+from gossamer.peers.peer import ExpiryNotice
 from gossamer.peers.peer import _resume as resume
 from gossamer.peers.rounds import Waits
 from gossamer.peers.transport import Arrived
@@ -445,6 +447,40 @@ def test_a_log_writes_json_lines_and_few_of_what_others_cause(tmp_path: Path) ->
     rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert {"event": "begins", "peer": "alice", "round": 3}.items() <= rows[0].items()
     assert 50 <= len(rows) <= 152
+
+
+def test_a_program_takes_the_log_as_records(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gossamer.peers")
+    log = Log(None, peer="alice")
+    log("begins", round=3)
+    log("neighbour lost", neighbour="bob", name="no trouble")
+    found = [(record.name, record.levelname, record.event, record.details) for record in caplog.records]  # type: ignore[attr-defined]
+    assert found == [
+        ("gossamer.peers", "INFO", "begins", {"peer": "alice", "round": 3}),
+        ("gossamer.peers", "WARNING", "neighbour lost", {"peer": "alice", "neighbour": "bob", "name": "no trouble"}),
+    ]
+
+
+def test_lines_are_written_only_if_nobody_handles_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    assert not has_handlers()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.StreamHandler()])
+    assert has_handlers()
+    monkeypatch.setattr(logging.getLogger("gossamer.peers"), "propagate", False)
+    assert not has_handlers()
+
+
+def test_a_peer_says_once_per_day_that_its_certificate_ends_soon(tmp_path: Path) -> None:
+    keys.make(tmp_path / "keys", ["alice"], days=1)
+    with (tmp_path / "log").open("wb") as file:
+        notice = ExpiryNotice(Log(file.fileno()))
+        for _ in range(3):
+            notice.look(keys.load(tmp_path / "keys", "alice"))
+        assert (tmp_path / "log").read_text().count("certificate ends soon") == 1
+        keys.make(tmp_path / "keys", ["alice"], days=30, renew=True)
+        notice.renewed()
+        notice.look(keys.load(tmp_path / "keys", "alice"))
+    assert (tmp_path / "log").read_text().count("certificate ends soon") == 1
 
 
 def test_own_data_must_be_inputs_and_targets(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from harness import DIGITS, PATIENT, Links, events, lines, results, until, waits
 from proxies import Proxies
@@ -106,7 +107,10 @@ def test_greetings_are_read_as_they_were_written_and_name_what_differs() -> None
     assert ours.differences(theirs) == 'run "two", and "one" here; 11 parameters, and 10 here'
     assert ours.differences(greeting(group, FOUR, 10, 4)) == "what messages hold"
     newer = b'{"version": 2, "something": "else"}'
-    assert ours.differences(Greeting.read(newer)) == "version 2 of the calls between peers, and 1 here"
+    assert ours.differences(Greeting.read(newer)).startswith("protocol 2, and 1 (Gossamer ")
+    other = msgspec.structs.replace(ours, release="0.9.0")
+    assert ours.differences(other) == "", "another release with the same protocol"
+    assert "protocol 2 (Gossamer 0.9.0)" in ours.differences(msgspec.structs.replace(other, version=2))
     for content in (b"", b"x", b"[]", b'{"version": "x"}', b"{" * 5000, b'{"run": "one"}'):
         with pytest.raises(ValueError, match=r"greeting|JSON|Object|object|int|truncated"):
             Greeting.read(content)

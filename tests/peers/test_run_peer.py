@@ -15,6 +15,7 @@ from gossamer.data import Quadratic
 from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import PeerConfig, Timeouts
+from gossamer.peers.data import prepare
 from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.dashboard import compare
@@ -94,6 +95,11 @@ def test_a_group_of_one_and_peers_that_exchange_nothing_miss_nobody(tmp_path: Pa
     config.peers, config.out = tmp_path / "peers.toml", tmp_path / "local"
     local = replace(EXPERIMENT, algorithm=LocalOnly())
     assert run_peer(local, config, Timeouts(start_seconds=0.5), log=log)["rounds"] == 6
+
+
+def test_a_program_that_read_its_own_data_trains_on_all_of_them() -> None:
+    shared, own = (prepare(EXPERIMENT, 1, None, own_data) for own_data in (False, True))
+    assert (len(shared.samples), len(own.samples)) == (30, 90)
 
 
 def test_signals_are_handled_in_the_main_thread_only_while_a_peer_runs() -> None:

@@ -87,9 +87,10 @@ class DeepSqueeze(Algorithm):
         return {"v": all_or_nothing(compressed, not full), "whole": all_or_nothing(Part(x), full)}, state
 
     def receive(self, state: State, inbox: Inbox, round: Round) -> State:
-        sent = "whole" if self._has_whole and round.settling else "v"
-        step = self.transform.inverse(inbox.sum(sent) - inbox.own(sent))
-        return state._replace(x=state.x + self.averaging_rate(round) * step)
+        step = inbox.sum("v") - inbox.own("v")
+        if self._has_whole:  # while models settle; late messages of before have the other part then
+            step = step + (inbox.sum("whole") - inbox.own("whole"))
+        return state._replace(x=state.x + self.averaging_rate(round) * self.transform.inverse(step))
 
     def averaging_rate(self, round: Round) -> float:
         assert not isinstance(self.rate, str), "the rate is set by prepare"

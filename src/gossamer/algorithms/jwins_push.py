@@ -53,6 +53,7 @@ class JwinsPush(Algorithm):
 
     requires = frozenset({"column_stochastic"})
     on_missing = "lose_mass"
+    asynchronous = True  # a share counts whenever it comes
 
     @property
     def parts(self) -> dict[str, PartSpec]:

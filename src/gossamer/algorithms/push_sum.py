@@ -44,6 +44,7 @@ class PushSum(Wrapper):
     inner: Algorithm  # one whose model is what it averages; RelativeToInit and momentum go around a PushSum
 
     on_missing = "lose_mass"  # what does not arrive is missing from x and from u alike
+    asynchronous = True  # and what arrives late, or several at once, is added to both alike
 
     def __post_init__(self) -> None:
         super().__post_init__()

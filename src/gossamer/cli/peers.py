@@ -183,14 +183,14 @@ def doctor(
     Run it on all machines at the same time. It trains nothing and writes nothing.
     """
     _need_the_extra()
-    from gossamer.peers.doctor import Check, examine
+    from gossamer.peers.doctor import Check, examine_peer
 
     def tell(check: Check) -> None:
         if not as_json:
-            click.echo(f"{'ok    ' if check.ok else 'WRONG '} {check.what}: {check.told}")
+            click.echo(check)
 
     config = PeerConfig(me, peers, certs, Path(), data=data, bind=bind, metrics=None)
-    checks = examine(experiment_of(experiment), config, wait, tell, say)
+    checks = examine_peer(experiment_of(experiment), config, wait, tell, say)
     if as_json:
         click.echo(json.dumps([check._asdict() for check in checks]))
     if not all(check.ok for check in checks):

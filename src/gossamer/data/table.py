@@ -6,6 +6,7 @@ in the same way: then `numbers`, `words` and `classes` say how, and `gossamer da
 """
 
 import csv
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,7 @@ class Table:
             targets, outputs = self._targets(columns[self.target])
             train, test = fixed_split(len(targets), self.test_share)
             if self.numbers or self.words:
-                tables = [_scaled(_as_numbers(columns[name]), mean, std) for name, mean, std in self.numbers]
-                tables += [_one_hot(columns[name], words) for name, words in self.words]
+                tables = self._agreed(columns)
             else:
                 tables = [_numbers(name, columns[name], train.numpy()) for name in self.input_columns(columns)]
             if not tables:
@@ -86,6 +86,24 @@ class Table:
         clients = [None if numbers is None else numbers[part.numpy()] for part in (train, test)]
         pairs = [(inputs[part], targets[part]) for part in (train, test)]
         return Arrays(pairs[0], pairs[1], (inputs.shape[1],), outputs, *clients)
+
+    def inputs(self, path: str | os.PathLike[str]) -> Tensor:
+        """(rows, columns): what the model takes for the rows of a file, such as new ones, which need not have the
+        target. For tables whose `numbers` and `words` are given, as `gossamer data agree` writes them."""
+        if not (self.numbers or self.words):
+            raise DataError("numbers and words say how rows become inputs; give them, as gossamer data agree does")
+        path = Path(path)
+        with self.source.reading(path):
+            columns = read_columns(path)
+            for name in [name for name, *_ in (*self.numbers, *self.words)]:
+                if name not in columns:
+                    raise DataError(f"{path} has no column {name!r}, only {', '.join(columns)}")
+            return torch.from_numpy(np.concatenate(self._agreed(columns), 1))
+
+    def _agreed(self, columns: dict[str, Column]) -> list[NDArray[np.float32]]:
+        """The columns to predict from, as `numbers` and `words` say."""
+        tables = [_scaled(_as_numbers(columns[name]), mean, std) for name, mean, std in self.numbers]
+        return tables + [_one_hot(columns[name], words) for name, words in self.words]
 
     def check_columns(self, path: Path, columns: dict[str, Column]) -> None:
         agreed = [name for name, *_ in (*self.numbers, *self.words)]

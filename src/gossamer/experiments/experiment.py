@@ -216,7 +216,7 @@ class Experiment:
         channels = num_channels(self.algorithm.parts)
         rounds = self.training_rounds if self.asynchronous else 0
         on_missing, faults, clock = self.algorithm.on_missing, self.faults, self.clock
-        return Delivery(*shared, on_missing, faults, self.exchanges, channels, rounds, clock)
+        return Delivery(*shared, on_missing, faults, self.exchanges, channels, rounds, clock, self.averaging_rate)
 
     def endpoint(self, task: Task, node: int, run_id: int = 0) -> Endpoint:
         """A node's ends of its links, where this is the experiment as it is run."""

@@ -108,11 +108,6 @@ def _check_rounds(experiment: "Experiment") -> None:
             f"rounds: {experiment.rounds} was given, and the last {settling} only settle, so that none would train; "
             f"take more rounds, or a smaller {what}"
         )
-    if settling and algorithm.on_missing == "lose_mass" and experiment.faults.late:
-        raise ExperimentError(
-            f"faults.late: {name} changes its averaging rate when it settles, and messages that are on their way then "
-            "would not conserve mass; leave late out, or do not settle"
-        )
     with section("faults"):
         experiment.faults.check(experiment.nodes)
     with section("clock"):
@@ -131,7 +126,8 @@ def _check_asynchrony(experiment: "Experiment") -> None:
     name = named(experiment.algorithm)
     if experiment.asynchronous and not experiment.algorithm.asynchronous:
         raise ExperimentError(
-            f"asynchronous: {name} needs the messages of one round at a time; leave it out, or take lace"
+            f"asynchronous: {name} needs the messages of one round at a time; leave it out, or take lace, or push-sum "
+            "such as sgp, sparse-push or jwins-push"
         )
     if experiment.faults.slow and not experiment.asynchronous:
         raise ExperimentError(

@@ -1,5 +1,6 @@
 """Experiments as TOML documents, in and out. Every mistake is one sentence that names the key and what would work."""
 
+import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
@@ -76,6 +77,11 @@ def load(path: Path) -> Document:
         raise ExperimentError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except (ValueError, RecursionError) as error:
         raise ExperimentError(f"{path} is not a TOML file: {error}") from error
+
+
+def read_experiment(path: str | os.PathLike[str]) -> Experiment:
+    """The experiment in a TOML file."""
+    return read(load(Path(path)))
 
 
 def dumps(experiment: Experiment) -> str:

@@ -6,10 +6,14 @@ really came. What a missing message means is the algorithm's to say (`Algorithm.
     "keep_own"    the weight of what is missing goes to the node's own message, so that an average stays an average
     "lose_mass"   what came counts with its own weight and nothing makes up for the rest, as push-sum needs it
 
+In an asynchronous run nodes take part when they are ready. What reaches a node in between is lost to an average, whose
+next message has all that matters; mass waits until the node is ready, and counts then, once. A message of mass counts
+by the averaging rate with which its sender has parted from it, whatever the rate is when it is taken in.
+
 Exchanges are counted over the whole run; with one per round, their numbers are those of the rounds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -27,6 +31,11 @@ from gossamer.graphs.topologies import Topology
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 Sent = tuple[int, int]  # a message: its sender, and the exchange in which it was sent
+NEVER = -1  # the exchange in which a message is taken in that does not arrive
+
+
+def _one(round: int) -> float:
+    return 1.0
 
 
 class Links(NamedTuple):
@@ -57,6 +66,7 @@ class Delivery:
     channels: int = 1  # of cumulative parts: what an exchange adds to, exchange + channels adds to next
     asynchronous_rounds: int = 0  # for so many rounds nodes wait for nobody, and each has a clock of its own
     clock: Clock = Clock()  # how quick the nodes of a simulation are, if they wait for nobody
+    averaging_rate: Callable[[int], float] = _one  # the algorithm's in a round
 
     def mixing(self, exchange: int) -> MixingMatrix:
         return self.topology.at(self.nodes, self.seed, exchange)
@@ -89,10 +99,18 @@ class Delivery:
         seconds = self.clock.speeds(self.nodes, self.seed).step_seconds
         return seconds.min() / seconds if seconds.min() > 0 else np.ones(self.nodes)
 
+    @property
+    def _waits(self) -> bool:
+        """Does what reaches a node that is not ready wait for it?"""
+        return self.asynchronous_rounds > 0 and self.on_missing == "lose_mass"
+
     @cached_property
     def depth(self) -> int:
         """For how many exchanges a message may be on its way, the one in which it is sent included."""
-        return 1 + int(self.lateness.max(initial=0))
+        longest = max((rounds for _, rounds in self.faults.slow), default=1)  # rounds of the slowest node
+        longest = max(longest, int(np.ceil(1 / self._paces.min() - 1e-9))) if self._waits else 1
+        waited = min(longest - 1, self.asynchronous_rounds) * self.exchanges
+        return 1 + int(self.lateness.max(initial=0)) + waited
 
     @cached_property
     def kept(self) -> int:
@@ -141,17 +159,18 @@ class Delivery:
 
     def deliveries(self, exchange: int) -> tuple[Links, Marks]:
         """What is sent, and which of it arrives, be it late."""
-        links, dropped = self._sent(exchange)
-        arrival = exchange + self.lateness[links.senders]
-        return links, ~dropped & self._up_at(arrival, links.receivers)
+        links, taken_at = self._under_way(exchange)
+        return links, taken_at != NEVER
+
+    def taken_at(self, exchange: int) -> Integers:
+        """In which exchange each of the messages that are sent in this one is taken in, or NEVER."""
+        return self._under_way(exchange)[1]
 
     def in_flight(self, exchange: int) -> Iterator[Links]:
         """What was sent by the end of an exchange, will arrive, and has not yet."""
         for age in range(min(self.depth - 1, exchange + 1)):
-            links, dropped = self._sent(exchange - age)
-            late = self.lateness[links.senders]
-            waiting = ~dropped & (late > age) & self._up_at(exchange - age + late, links.receivers)
-            yield links.where(waiting).aged(age)
+            links, taken_at = self._under_way(exchange - age)
+            yield links.where(taken_at > exchange).aged(age)
 
     # One node, given what really came.
 
@@ -174,20 +193,21 @@ class Delivery:
             (used if counts and exchange - sent <= late else too_late).append((sender, sent))
         return used, too_late
 
-    def arrivals_at(self, exchange: int, node: int, came: Sequence[Sent]) -> Links:
-        """What a node takes in when these messages of others came, its own included, sorted by sender and age."""
+    def arrivals_at(self, exchange: int, node: int, came: Sequence[Sent], unsent: Sequence[int] = ()) -> Links:
+        """What a node takes in when these messages of others came, its own included, sorted by sender and age. To those
+        in `unsent` it did not send: of mass it has kept their share."""
         mixing = self.mixing(exchange)
         senders, weights = mixing.row(node)
-        if sorted(came) == [(sender, exchange) for sender in senders.tolist() if sender != node]:
+        if not unsent and sorted(came) == [(sender, exchange) for sender in senders.tolist() if sender != node]:
             return Links(np.full_like(senders, node), senders, np.zeros_like(senders), weights)
         came = sorted(came, key=lambda message: (-message[1], message[0]))
         of_links = [self.mixing(sent).weight(node, sender) for sender, sent in came]
         assert None not in of_links, "a message came over no link"
         senders_of, sent_at = (np.array([message[i] for message in came], np.int64) for i in (0, 1))
         links = Links(np.zeros_like(senders_of), senders_of, exchange - sent_at, np.array(of_links, np.float64))
-        return self._with_own(links, np.array([node]), weights[senders == node])._replace(
-            receivers=np.full(len(came) + 1, node)
-        )
+        links = links._replace(weights=links.weights * [self._rate_since(int(at), exchange) for at in sent_at])
+        own = weights[senders == node] + sum(mixing.weight(receiver, node) or 0.0 for receiver in unsent)
+        return self._with_own(links, np.array([node]), own)._replace(receivers=np.full(len(came) + 1, node))
 
     # The rule.
 
@@ -203,13 +223,44 @@ class Delivery:
         order = np.lexsort((ages, senders, receivers))
         return Links(receivers[order], senders[order], ages[order], np.append(weights, own)[order])
 
-    def _up_at(self, exchanges: Integers, nodes: Integers) -> Marks:
-        """Whether each node takes part in its exchange."""
-        up = np.empty(len(nodes), dtype=bool)
-        for exchange in np.unique(exchanges):
-            at = exchanges == exchange
-            up[at] = self.up(int(exchange))[nodes[at]]
-        return up
+    def _rate_since(self, sent: int, exchange: int) -> float:
+        """By how much more, or less, mass counts that was sent in an exchange before: by the rate of then."""
+        if self.on_missing != "lose_mass" or sent == exchange:
+            return 1.0
+        then, now = (self.averaging_rate(at // self.exchanges) for at in (sent, exchange))
+        return 1.0 if then == now else then / now
+
+    def _under_way(self, exchange: int) -> tuple[Links, Integers]:
+        """What is sent, and in which exchange each is taken in, or NEVER."""
+        known = self._on_their_way
+        if exchange not in known:
+            links, dropped = self._sent(exchange)
+            arrival = exchange + self.lateness[links.senders]
+            taken_at = np.full_like(arrival, NEVER)
+            for at in np.unique(arrival):
+                here = ~dropped & (arrival == at)
+                taken_at[here] = self._next_taken_in(int(at))[links.receivers[here]]
+            known[exchange] = links, taken_at
+            while len(known) > self.depth + 1:
+                del known[next(iter(known))]
+        return known[exchange]
+
+    @cached_property
+    def _on_their_way(self) -> dict[int, tuple[Links, Integers]]:
+        """`_under_way` of the last exchanges that were asked for."""
+        return {}
+
+    def _next_taken_in(self, exchange: int) -> Integers:
+        """(n,): when each node takes in what reaches it in an exchange. One that is down loses it."""
+        if not self._waits:
+            return np.where(self.up(exchange), exchange, NEVER)
+        found, waits, at = np.full(self.nodes, NEVER), np.ones(self.nodes, bool), exchange
+        while waits.any():
+            round, ready = at // self.exchanges, self.up(at)
+            found[waits & ready] = at
+            waits &= ~ready & self.faults.up(self.nodes, round)
+            at = (round + 1) * self.exchanges  # who is not ready in one of them is not in the others of the round
+        return found
 
     def _sent(self, exchange: int) -> tuple[Links, Marks]:
         """The messages of an exchange between different nodes, and which of them are dropped."""
@@ -223,7 +274,6 @@ class Delivery:
     def _of_age(self, exchange: int, age: int) -> Links | None:
         if exchange < age:
             return None
-        links, dropped = self._sent(exchange - age)
-        on_time = self.lateness[links.senders] == age
-        here = ~dropped & on_time & self.up(exchange)[links.receivers]
-        return links.where(here).aged(age)
+        links, taken_at = self._under_way(exchange - age)
+        links = links.where(taken_at == exchange).aged(age)
+        return links._replace(weights=links.weights * self._rate_since(exchange - age, exchange))

@@ -15,13 +15,14 @@ class PeerConfig:
     peers: Path  # the group's file, peers.toml
     certificates: Path  # the directory with NAME.pem, NAME.key and ca.pem
     out: Path  # state, metrics and results; a peer that finds its checkpoint here goes on from it
-    data: Path | None = None  # train.safetensors and perhaps test.safetensors; None: its share of the task's data
+    data: Path | None = None  # the directory with this peer's own files; None: its share of the task's data
     bind: str | None = None  # host:port to listen on, if it is not the address in the group's file
     metrics: str | None = METRICS  # host:port of the Prometheus page; None: there is none
     checkpoint_every: int = 10  # rounds
     round_seconds: float = 0.0  # a round takes at least so long
     with_parent: bool = False  # leave when the process that started this one is gone
     seeded_noise: bool = False  # draw the noise of privacy from the seed, as a simulation does: it protects nobody
+    own_data: bool = False  # the task's data are this peer's own, as a program has read them: train on all of them
 
     def __post_init__(self) -> None:
         self.peers, self.certificates, self.out = Path(self.peers), Path(self.certificates), Path(self.out)

@@ -32,6 +32,8 @@ MEANINGS = {
     "neighbours_found": "times that a neighbour came back",
     "checkpoints": "states saved",
     "checkpoints_failed": "states that could not be saved",
+    "mass_sent": "push-sum weight in messages that left",
+    "mass_received": "push-sum weight in messages that were taken in",
     "mass_lost": "push-sum weight in messages that no one acknowledged",
 }
 
@@ -41,7 +43,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._totals: dict[str, Any] = {name: 0.0 if name == "mass_lost" else 0 for name in MEANINGS}
+        self._totals: dict[str, Any] = {name: 0.0 if name.startswith("mass_") else 0 for name in MEANINGS}
 
     def add(self, **amounts: float) -> None:
         with self._lock:

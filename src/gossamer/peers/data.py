@@ -25,8 +25,9 @@ def by_rows(experiment: Experiment) -> Experiment:
     return replace(experiment, strategy="rows")
 
 
-def prepare(experiment: Experiment, node: int, data: Path | None) -> PeerData:
-    """The experiment for one node: its share of the task's data or, with `data`, all that is in that directory."""
+def prepare(experiment: Experiment, node: int, data: Path | None, own_data: bool = False) -> PeerData:
+    """The experiment for one node: its share of the task's data; with `own_data`, all of them; with `data`, all that is
+    in that directory."""
     if experiment.faults.any:
         raise ExperimentError("faults: peers meet real ones; leave the section out, or simulate it with gossamer run")
     if experiment.algorithm.pools_data:
@@ -40,6 +41,8 @@ def prepare(experiment: Experiment, node: int, data: Path | None) -> PeerData:
         return PeerData(experiment.prepared(task), task, np.arange(task.num_samples))
     task = experiment.load_task()
     prepared = experiment.prepared(task)
+    if data is None and own_data:
+        return PeerData(prepared, task, np.arange(task.num_samples))
     if data is None:
         return PeerData(prepared, task, prepared.shards(task)[node])
     own = _own_data(task, data)

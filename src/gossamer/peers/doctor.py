@@ -32,15 +32,19 @@ class Check(NamedTuple):
     ok: bool
     told: str
 
+    def __str__(self) -> str:
+        return f"{'ok    ' if self.ok else 'WRONG '} {self.what}: {self.told}"
 
-def examine(
+
+def examine_peer(
     experiment: Experiment,
     config: PeerConfig,
-    seconds: float,
+    seconds: float = 60.0,
     tell: Callable[[Check], None] = lambda check: None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Check]:
-    """All checks, each told as soon as it is known. Waits so many seconds for others that are not there yet."""
+    """Look at all that a peer needs before it trains, as `gossamer doctor` does: what was found, each told as soon as
+    it is known (`tell=print` shows it). Waits so many seconds for others that are not there yet."""
     checks: list[Check] = []
 
     def found(what: str, ok: bool, told: str) -> None:
@@ -58,7 +62,7 @@ def examine(
         renew = "" if days > LEAST_DAYS else "; renew it before you begin"
         found(what, days > LEAST_DAYS, f"the certificate of {me.name} is good for {days:.1f} days{renew}")
         what = "data and model"
-        inputs = prepare(experiment.with_digests(), me.node, config.data)
+        inputs = prepare(experiment.with_digests(), me.node, config.data, config.own_data)
         parameters = sum(inputs.task.layer_sizes)
         found(what, len(inputs.samples) > 0, f"{len(inputs.samples)} samples, {parameters} parameters")
         what = "port"
@@ -142,4 +146,6 @@ def _other(transport: GrpcTransport, member: Member) -> tuple[bool, str]:
         return False, "it answers, but does not call: it cannot reach this peer; see the firewall and address here"
     if (skew := transport.skews.get(node, 0.0)) > CLOCK_SKEW_SECONDS:
         return False, f"its clock and this one's differ by {skew:.0f} s; set them, for certificates depend on it"
-    return True, f"reached {transport.outbox.way(node)}, and it reaches this peer; same experiment"
+    release, own = transport.releases.get(node), transport.greeting.release if transport.greeting else None
+    runs = f"; it runs Gossamer {release}, and this is {own}, which work together" if release != own else ""
+    return True, f"reached {transport.outbox.way(node)}, and it reaches this peer; same experiment{runs}"

@@ -1,6 +1,8 @@
-"""A peer's log: JSON lines on standard error, what native libraries print there included."""
+"""A peer's log: records of the logger "gossamer.peers", and JSON lines on standard error, what native libraries print
+there included."""
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -10,18 +12,40 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 MAX_LINES_PER_SECOND = 50  # of what others can cause
+LOGGER = logging.getLogger("gossamer.peers")
+LOGGER.addHandler(logging.NullHandler())  # or logging would print warnings, too
+WARNINGS = {
+    *("another experiment", "bad frame", "bad heartbeat", "cannot reach", "certificate ends soon", "clocks differ"),
+    *("metrics not written", "neighbour lost", "noise is not secret", "not reached by", "not reloaded", "pull failed"),
+    *("reached nobody", "refused", "state not saved", "too late"),
+}  # of these somebody should know; all else is information
+
+
+def has_handlers() -> bool:
+    """Does the program that this is in handle log records?"""
+    logger: logging.Logger | None = LOGGER
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 class Log:
-    """Writes one line per event. Whatever hinders it, a full disk for one, does not hinder the peer."""
+    """Tells each event to `logging`, as a record with `event` and `details`, and writes it as a line of JSON. Whatever
+    hinders that, a full disk for one, does not hinder the peer."""
 
-    def __init__(self, descriptor: int | None = 2, **always: Any):  # None: nowhere
+    def __init__(self, descriptor: int | None = 2, **always: Any):  # None: no lines
         self._descriptor = descriptor
         self._always = always
         self._lock = threading.Lock()
         self._second, self._written, self._left_out = 0, 0, 0
 
     def __call__(self, event: str, **details: Any) -> None:
+        level = logging.WARNING if event in WARNINGS else logging.INFO
+        if LOGGER.isEnabledFor(level):
+            told = {**self._always, **details}
+            LOGGER.log(level, "%s %s", event, told, extra={"event": event, "details": told})
         self._write({"time": round(time.time(), 3), "event": event, **self._always, **details})
 
     def rate_limited(self, event: str, **details: Any) -> None:

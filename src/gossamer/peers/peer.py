@@ -28,7 +28,7 @@ from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.greeting import greeting
 from gossamer.peers.identity.group import Group
-from gossamer.peers.logs import Log, taken_over_stderr
+from gossamer.peers.logs import Log, has_handlers, taken_over_stderr
 from gossamer.peers.privacy_ledger import PrivacyLedger
 from gossamer.peers.rounds import Node
 from gossamer.runs import checkpoint, files, weights
@@ -38,7 +38,8 @@ from gossamer.simulator.precompile import precompile
 from gossamer.training.block import NodeError
 from gossamer.training.privacy import secret, seeded
 
-EXPIRY_WARNING_SECONDS = 3 * 86400
+DAY_SECONDS = 86400.0
+EXPIRY_WARNING_SECONDS = 3 * DAY_SECONDS
 RETRY_SECONDS = 2.0  # between attempts to save the last state on a full disk
 
 
@@ -86,12 +87,13 @@ def run_peer(
     model at the end; a peer that left goes on from its checkpoint there when it is run again. In the main thread
     SIGTERM, Ctrl-C and SIGHUP are handled while it runs. In any other thread they are not: set `signals.leave` or
     `signals.reload` from outside. torch computes with one thread from then on, so that the bits are the same
-    everywhere. The log is JSON lines on standard error, unless another is given. ExperimentError if the experiment,
+    everywhere. The log goes to `logging.getLogger("gossamer.peers")` and, if nothing handles that one's records, as
+    JSON lines to standard error. ExperimentError if the experiment,
     the group or the keys cannot be used, or if most others have another experiment and none has this one. NodeError if
     a round fails, or if no neighbour was reached in the whole run: the model is in `config.out` then, too.
     """
     torch.set_num_threads(1)
-    log, signals = log or Log(peer=config.name), signals or Signals()
+    log, signals = log or Log(None if has_handlers() else 2, peer=config.name), signals or Signals()
     compilation.tell = lambda text: log("kernels", text=text)
     try:
         config.out.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +119,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         run_id = group.run_id(members, experiment)
         credentials = keys.load(config.certificates, config.name)
         noise = seeded if config.seeded_noise else secret
-        inputs = prepare(experiment, me.node, config.data)
+        inputs = prepare(experiment, me.node, config.data, config.own_data)
         node = Node(inputs, me.node, run_id, timeouts, counters, log, noise)
         if experiment.privacy.on and config.seeded_noise:
             log("noise is not secret", advice="for trials: leave --seeded-noise out to protect data")
@@ -270,7 +272,7 @@ def _watch(
     signals: Signals, config: PeerConfig, transport: GrpcTransport, nodes: int, at_the_end: ExitStack, log: Log
 ) -> None:
     """A thread that reads the group and the keys again when asked to, and that notices when the parent is gone."""
-    ended, parent = threading.Event(), os.getppid()
+    ended, parent, expiry = threading.Event(), os.getppid(), ExpiryNotice(log)
 
     def reload() -> None:
         try:
@@ -278,6 +280,7 @@ def _watch(
             members = group.load(config.peers, nodes)
             members.member(config.name)
             transport.reload(members, credentials)
+            expiry.renewed()
             log("reloaded", peers=len(members.members), certificate_seconds=int(keys.seconds_left(credentials)))
         except ExperimentError as error:
             log("not reloaded", reason=str(error), advice="the group and keys from before stay")
@@ -289,12 +292,32 @@ def _watch(
                 reload()
             if config.with_parent and os.getppid() != parent:
                 signals.leave = True
+            expiry.look(transport.credentials)
 
     threading.Thread(target=watch, daemon=True, name="watch").start()
     at_the_end.callback(ended.set)
-    if keys.seconds_left(transport.credentials) < EXPIRY_WARNING_SECONDS:
-        log("certificate ends soon", seconds=int(keys.seconds_left(transport.credentials)),
-            advice="renew it with gossamer keys --renew and send SIGHUP")  # fmt: skip
+
+
+class ExpiryNotice:
+    """Says, once per day, that a certificate ends soon."""
+
+    def __init__(self, log: Log):
+        self._log = log
+        self._next: float | None = None  # when to look again, by time.monotonic()
+
+    def look(self, credentials: keys.Credentials) -> None:
+        if self._next is not None and time.monotonic() < self._next:
+            return
+        left = keys.seconds_left(credentials)
+        soon = left < EXPIRY_WARNING_SECONDS
+        self._next = time.monotonic() + (DAY_SECONDS if soon else min(DAY_SECONDS, left - EXPIRY_WARNING_SECONDS + 1))
+        if soon:
+            self._log("certificate ends soon", seconds=int(left), advice="get a new one with gossamer join --renew, or "
+                      "gossamer keys --renew where the authority is, and send SIGHUP")  # fmt: skip
+
+    def renewed(self) -> None:
+        """Look at once."""
+        self._next = None
 
 
 def _serve_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end: ExitStack, log: Log) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -19,10 +19,11 @@ from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
+from gossamer.peers.mass_account import MassAccount
 from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
 from gossamer.runs.weights import model_digest
-from gossamer.simulator.evaluation import chosen_test_samples, personal_shards, scores_of
+from gossamer.simulator.evaluation import chosen_test_samples, known, personal_shards, scores_of
 from gossamer.training.block import Block, NodeError
 from gossamer.training.privacy import Noise, secret
 from gossamer.wire import WireError
@@ -35,7 +36,6 @@ LEAST_SECONDS = 1.0  # and at least this
 SUMS = "sums."  # before the names of cumulative parts in a state
 VOTING_ROUNDS = 8
 GROWTH_ROUNDS = 1000  # in which the limit of cumulative parts grows by as much as it was at first
-ROUNDS_REMEMBERED = 64  # of push-sum weight that is on its way
 FAR = 1000.0  # a number so many times larger than any of this peer's own is nothing that a neighbour can have learned
 
 
@@ -84,9 +84,7 @@ class Node:
         self.state_transfer = StateTransfer(self, run_id)
         algorithm = self.experiment.algorithm
         self.reliable = "reliable" in algorithm.requires
-        settles = self.experiment.training_rounds < self.experiment.rounds
-        late_would_lose_mass = settles and algorithm.on_missing == "lose_mass"  # its rate is another when it settles
-        late_rounds = 0 if self.reliable or late_would_lose_mass else timeouts.late_rounds
+        late_rounds = 0 if self.reliable else timeouts.late_rounds
         since_last = self.delivery.channels if self.delivery.channels > 1 else 0  # a pair's last meeting is not too old
         self.late_exchanges = max(late_rounds * self.experiment.exchanges, since_last)
         if self.experiment.asynchronous:  # others count rounds of their own
@@ -97,7 +95,7 @@ class Node:
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         personal = self.experiment.evaluation.personal
         self._personal = personal_shards(self.experiment, self.task, me, samples) if personal else []
-        self._masses: dict[int, float] = {}  # push-sum weight in the message of each of the last rounds
+        self.mass = MassAccount(self.experiment, me, counters)
         self._first_sizes: dict[str, float] = {}  # the largest number of each part in this peer's first message
         self._other_channels: dict[Sent, Message] = {}  # late messages, which are of use when their channel is
 
@@ -110,9 +108,8 @@ class Node:
         """What became of a message: a cumulative part must be resent, of push-sum weight account is kept."""
         if taken:
             self.endpoint.acknowledged(receiver, round)
-        mass = self._masses.get(round)
-        if not taken and mass is not None:
-            self.counters.add(mass_lost=mass * (self.delivery.mixing(round).weight(receiver, self.me) or 0.0))
+        else:
+            self.mass.lose(receiver, round)
 
     def restarted(self, receiver: int) -> None:
         """It has forgotten what it was sent before."""
@@ -164,6 +161,7 @@ class Node:
             "missing": missing,
             "alive": sum(transport.alive(node) for node in near),
             "neighbours": len(near),
+            **self.mass.metrics(self.block.algorithm.weights(self.block.state)),
             **self.evaluation(),
             "seconds": round(time.monotonic() - started, 4),
         }
@@ -176,13 +174,17 @@ class Node:
         message = self.block.send(exchange)
         came: list[Arrived] = []
         own: Message = {}
+        unsent: list[int] = []
         began = time.monotonic()
         if message:
             message = row_of(message, 0)
             outgoing = self.endpoint.send(message, exchange)
             own = outgoing.own
-            self._weigh(message, exchange)
             self._note_sizes(own)
+            if self.waits_for_nobody and self.delivery.on_missing == "lose_mass":
+                unsent = [node for node in receivers if not transport.can_take(node)]  # and their share stays here
+                receivers = [node for node in receivers if node not in unsent]
+            self.mass.send(message, exchange, receivers)
             until = began + self.waits.deadline_seconds
             patience = began if self.waits_for_nobody else until  # what was not taken goes with the next one
             transport.publish(exchange, receivers, outgoing.bytes_for, patience)
@@ -192,11 +194,11 @@ class Node:
             else:
                 came = transport.collect(exchange, senders, until)
         waited = time.monotonic() - began
-        missing = self._take_in(exchange, came, own, senders, transport)
+        missing = self._take_in(exchange, came, own, senders, transport, unsent)
         self.waits.add(waited, not missing)
         return waited, missing
 
-    def evaluation(self) -> dict[str, float]:
+    def evaluation(self) -> dict[str, float | None]:
         if not self.experiment.evaluates_after(self.round):
             return {}
         model, buffers = self.block.models()[0], self.block.buffers[0]
@@ -206,7 +208,8 @@ class Node:
             raise NodeError(f"in round {self.round}, {error}") from error
         if not (isfinite(loss) and isfinite(score)):
             raise NodeError(f"the test loss became {loss} in round {self.round}; a smaller learning rate would help")
-        found = {"test_loss": loss, self.task.metric: score, **dict(zip(self.task.more_metrics, more, strict=True))}
+        further = zip(self.task.more_metrics, map(known, more), strict=True)
+        found: dict[str, float | None] = {"test_loss": loss, self.task.metric: score, **dict(further)}
         if self._personal:
             scores = torch.tensor(
                 [self.task.evaluate(model, shard.samples, buffers) for shard in self._personal], dtype=torch.float64
@@ -214,8 +217,16 @@ class Node:
             found[f"{self.task.metric}_personal"] = scores_of(self._personal, scores, personal=True)[self.me][1]
         return found
 
-    def _take_in(self, t: int, came: list[Arrived], own: Message, senders: list[int], transport: Transport) -> int:
-        """The second half of an exchange; how many messages it had to do without."""
+    def _take_in(
+        self,
+        t: int,
+        came: list[Arrived],
+        own: Message,
+        senders: list[int],
+        transport: Transport,
+        unsent: Sequence[int] = (),
+    ) -> int:
+        """The second half of an exchange, in which these were not sent to; how many messages it had to do without."""
         found: dict[Sent, Message] = {(self.me, t): own}
         for delivery in came:
             try:
@@ -238,7 +249,8 @@ class Node:
                 f"{missing} messages did not come in round {self.round + 1}, and this algorithm needs every one; "
                 "start all peers again from an earlier state, or take an algorithm such as dpsgd, jwins or sparse-push"
             )
-        links = self.delivery.arrivals_at(t, self.me, used)
+        links = self.delivery.arrivals_at(t, self.me, used, unsent)
+        self.mass.receive(links, found, t)
         sent = zip(links.senders.tolist(), (t - links.ages).tolist(), links.weights.tolist(), strict=True)
         arrivals = [Arrival(j, weight, found[j, at], (j, at) == (self.me, t)) for j, at, weight in sent]
         self.block.receive(t, BlockInbox.of_arrivals([arrivals]))
@@ -274,13 +286,6 @@ class Node:
         weights = self.block.algorithm.weights(map_tensors(self.block.state, lambda name, _: tensors[name]))
         if weights is not None and not (weights > 0).all():
             raise WireError("The state has push-sum weights that are not above 0.")
-
-    def _weigh(self, message: Message, t: int) -> None:
-        names = [name for name, spec in self.experiment.algorithm.parts.items() if spec.push_sum_weight]
-        if names:
-            rate = self.experiment.averaging_rate(self.round)
-            self._masses[t] = rate * message[names[0]].values.double().mean().item()
-            self._masses.pop(t - ROUNDS_REMEMBERED, None)
 
     # Coming, being away, going.
 

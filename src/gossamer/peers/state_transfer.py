@@ -103,7 +103,9 @@ class StateTransfer:
                 f"the others are in round {most + 1} and this peer in {node.round + 1}; this algorithm "
                 "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
             )
-        if node.experiment.privacy.on or node.experiment.algorithm.asynchronous:
+        algorithm = node.experiment.algorithm
+        pairs = algorithm.asynchronous and algorithm.on_missing == "keep_own"
+        if node.experiment.privacy.on or pairs:
             # Nobody gives its state away, or it would be of no use: what a pair has moved is of that pair alone.
             self._go_on(node.tensors(), most, [], transport)
         elif node.experiment.algorithm.robust:

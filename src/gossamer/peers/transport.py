@@ -32,6 +32,9 @@ class Transport(Protocol):
         """Have the round's message brought to these nodes. Waits while one of them has not taken the message before,
         until the moment `until` of time.monotonic(), and then drops that one."""
 
+    def can_take(self, node: int) -> bool:
+        """Could a message be published for this node now, without waiting and in place of none?"""
+
     def collect(self, round: int, senders: Sequence[int], until: float) -> list[Arrived]:
         """What came for this round and, late, for earlier ones. Waits for these senders, as long as there is hope."""
 

@@ -176,9 +176,9 @@ class SharedState:
 
 
 def push_sum_part(experiment: Experiment) -> str | None:
-    """The part with push-sum weights, if there is an account to keep of them: faults lose and delay some."""
+    """The part with push-sum weights, if there is an account to keep of them: some are lost, or late."""
     names = [name for name, spec in experiment.algorithm.parts.items() if spec.push_sum_weight]
-    return names[0] if names and experiment.faults.any else None
+    return names[0] if names and not experiment.delivery.complete else None
 
 
 def _ledgers(experiment: Experiment, num_parameters: int, memory: Memory) -> list[ResyncLedger]:

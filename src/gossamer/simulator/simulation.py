@@ -346,10 +346,10 @@ class Simulation:
     def _faults(
         self, exchange: int, links: Links, arrives: NDArray[np.bool_], so_far: dict[str, int]
     ) -> dict[str, int]:
-        """What faults did to the messages of this exchange and of those before it in the round; {} without faults."""
-        if not self.experiment.faults.any:
+        """What became of the messages of this exchange and of those before it in the round; {} if all arrive in it."""
+        if self._delivery.complete:
             return {}
-        late = arrives & (self._delivery.lateness[links.senders] > 0)
+        late = arrives & (self._delivery.taken_at(exchange) > exchange)
         marks = {"sent": np.ones_like(arrives), "lost": ~arrives, "late": late}
         counts = {f"messages_{name}": int(marked.sum()) for name, marked in marks.items()}
         away = self.experiment.nodes - int(self._delivery.up(exchange).sum())

@@ -69,6 +69,11 @@ class Outbox:
         link = self._links.get(node)
         return None if link is None else link.oldest
 
+    def has_room(self, node: int) -> bool:
+        """Does no message to this node wait in line?"""
+        link = self._links.get(node)
+        return link is None or not link.is_full
+
     def disconnect(self, node: int) -> None:
         """The next call connects anew, if there is one."""
         with self._lock:

@@ -79,6 +79,11 @@ class Link:
         with self._changed:
             return next((message.round for message in (self._under_way, self._queued) if message is not None), None)
 
+    @property
+    def is_full(self) -> bool:
+        """Does a message wait, in whose place another would be put?"""
+        return self._queued is not None
+
     def flush(self, until: float) -> None:
         with self._changed:
             while (self._queued or self._under_way) and time.monotonic() < until and self._alive():

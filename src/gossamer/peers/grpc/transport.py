@@ -77,6 +77,7 @@ class GrpcTransport:
         self.reachability = Reachability(timeouts.dead_seconds, self._on_reachability)
         self.greeting = greeting
         self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
+        self.releases: dict[int, str] = {}  # of Gossamer, that neighbours said they run
         self.differences: dict[int, str] = {}  # of those that greeted, and are of another experiment, run or version
         self.callers: set[int] = set()  # who has called
         self._messages_before = self._messages()  # of before a restart
@@ -141,6 +142,9 @@ class GrpcTransport:
 
     def can_send(self, node: int) -> bool:
         return self.alive(node) and not self.reachability.blocked(node)
+
+    def can_take(self, node: int) -> bool:
+        return self.can_send(node) and self.outbox.has_room(node)
 
     def answered(self, node: int) -> bool:
         """Nobody waits for one with which this peer cannot work. Until this peer begins, both must have called each
@@ -250,7 +254,13 @@ class GrpcTransport:
 
     def take_greeting(self, node: int, content: bytes | None) -> bool:
         """Does this neighbour run the same experiment, as far as it has said? If not, it counts as not there."""
-        difference = "" if content is None or self.greeting is None else _difference(self.greeting, content)
+        if content is None or self.greeting is None:
+            difference = ""
+        else:
+            difference, release = _difference(self.greeting, content)
+            if self.releases.get(node, self.greeting.release) != release:
+                self.log.rate_limited("another release", neighbour=self.name_of(node), release=release)
+            self.releases[node] = release
         before = self.differences.get(node, "")
         if not difference:
             self.differences.pop(node, None)
@@ -376,8 +386,10 @@ def _awake_and_asleep() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _difference(ours: Greeting, content: bytes) -> str:
+def _difference(ours: Greeting, content: bytes) -> tuple[str, str]:
+    """What differs, and the release of Gossamer that the other runs."""
     try:
-        return ours.differences(Greeting.read(content))
+        theirs = Greeting.read(content)
+        return ours.differences(theirs), theirs.release[:20]
     except ValueError as error:
-        return f"a greeting that cannot be read ({error})"
+        return f"a greeting that cannot be read ({error})", "unknown"

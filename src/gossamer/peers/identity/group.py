@@ -31,11 +31,15 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 AUTHORITY = "ca"  # whose files are beside the peers'
 _WHAT_A_NAME_IS = "1 to 63 small letters, digits and hyphens, with no hyphen at its ends"
 _SHARED = (
-    *("nodes", "rounds", "seed", "local_steps", "exchanges", "settle"),
+    *("nodes", "rounds", "seed", "local_steps", "exchanges", "settle", "asynchronous"),
     *("topology", "algorithm", "optimizer", "privacy"),
 )
 
-_NEW_IN_OPTIMIZER = ("name", "schedule_per", "clip", "accumulate")
+_ALWAYS_COMPARED = (  # though they are in toml.ADDED: peers that began before there was a rule go on
+    "optimizer.schedule.warmup",
+    "algorithm.compressor.count_sign",
+    "algorithm.compressor.then.count_sign",
+)
 
 
 @dataclass(frozen=True)
@@ -160,16 +164,23 @@ def run_id(group: Group, experiment: Experiment) -> int:
 
 
 def shared_settings(experiment: Experiment) -> dict[str, object]:
-    """What all peers of a run must have in common, as in an experiment's file; of the task, its name."""
+    """What all peers of a run must have in common, as in an experiment's file; of the task, its name.
+
+    A setting that earlier versions of Gossamer did not have is left out as long as it stands for what they did, so that
+    peers of both can be in one group.
+    """
     document = toml.write(experiment)
-    for key in _NEW_IN_OPTIMIZER:  # peers that began before there were such keys go on
-        if document["optimizer"].get(key) == toml.ADDED[f"optimizer.{key}"]:
-            del document["optimizer"][key]
-    shared = {key: _without_paths(document[key]) for key in _SHARED if document[key] != toml.ADDED.get(key)}
+    shared = {key: _comparable(document[key], key) for key in _SHARED if not _is_as_before(key, document[key])}
     return {"task": document["task"]["name"], **shared}
 
 
-def _without_paths(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _without_paths(item) for key, item in value.items() if key != "path"}
-    return value
+def _comparable(value: object, path: str) -> object:
+    """Without what is a peer's own affair, and what earlier versions did not have."""
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item for key, item in value.items() if key != "path" and not _is_as_before(f"{path}.{key}", item)}
+    return {key: _comparable(item, f"{path}.{key}") for key, item in kept.items()}
+
+
+def _is_as_before(path: str, value: object) -> bool:
+    return path in toml.ADDED and path not in _ALWAYS_COMPARED and value == toml.ADDED[path]
