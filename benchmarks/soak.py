@@ -1,11 +1,13 @@
 """Peers that are killed and restarted for a long time: does everyone go on, is every round accounted for, is memory
 flat?
 
-    python benchmarks/soak.py --minutes 20 --out runs/soak
+    python benchmarks/soak.py --minutes 20 --out runs/soak [--bad-network]
 
 Eight peers train the digits. Every ten seconds one of them, never the first, is killed with SIGKILL and started again
-a little later. At the end come one line of JSON, the same in soak.json and as a table in soak.md of the directory, and
-exit code 0 if all of this holds:
+a little later. With --bad-network, connections also break, with a probability of 5 % for every piece of data on them;
+two peers that are neighbours have no address, so that they open all connections themselves and talk to each other
+through the first; and the last one runs for a fifth of the time only. At the end come one line of JSON, the same in
+soak.json and as a table in soak.md of the directory, and exit code 0 if all of this holds:
 
 - every peer's metrics have one row for every round, in order, but for rounds over which it took a neighbour's state,
   and its log tells of every one of these, from the very round to the very round;
@@ -22,12 +24,19 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "peers"))
+from harness import Links, hide
+from proxies import Proxies
 
 from gossamer.experiments.experiment import Evaluation
 from gossamer.experiments.recipes import jwins_digits
@@ -40,6 +49,8 @@ SLACK_SECONDS = 5.0  # for a machine that is busy
 START_SECONDS = 15.0  # that a restart may take
 MOST_APART = 20  # rounds between the first and the last at the end: a peer that is 10 behind catches up
 MOST_GROWTH = 0.1
+BREAKS = 0.05  # probability per piece of data
+RELAY, SLOW, PERIOD_SECONDS, RUNS_SECONDS = "peer-0", "peer-7", 0.5, 0.1
 COUNTS = ("missing", "late_used", "late_dropped", "duplicates", "lost_out", "pulls_in", "bad_frames")
 
 
@@ -78,19 +89,70 @@ def main() -> None:
     rounds = int(seconds / ROUND_SECONDS) * 2  # more than there is time for: they are asked to leave
     experiment = replace(jwins_digits(), nodes=arguments.peers, rounds=rounds, evaluation=Evaluation(every=50))
     timeouts = Timeouts(deadline_seconds=DEADLINE_SECONDS, dead_seconds=5)
-    with LocalGroup(experiment, arguments.out, timeouts, round_seconds=ROUND_SECONDS) as peers:
+    bad: dict[str, Any] = {}
+    with (
+        Proxies(arguments.seed) as proxies,
+        LocalGroup(experiment, arguments.out, timeouts, round_seconds=ROUND_SECONDS) as peers,
+    ):
+        links = _spoil(peers, proxies) if arguments.bad_network else None
         peers.start()
         watch = Watch()
-        kills = _disturb(peers, watch, seconds, arguments.every, random.Random(arguments.seed))
+        with _slowed(peers, SLOW) if links else nullcontext():
+            kills = _disturb(peers, watch, seconds, arguments.every, random.Random(arguments.seed))
+        if links:
+            bad["connections_broken"] = sum(weather.num_broken for weather in links.weather.values())
+            for weather in links.weather.values():
+                weather.break_probability = 0.0
         for name in peers.running:
             peers.send(name, signal.SIGTERM)
         peers.wait(60)
-        report = {"minutes": arguments.minutes, "peers": arguments.peers, "kills": kills} | _report(peers, watch)
+        if links:
+            bad["relayed_bytes"] = [row for row in peers.log(RELAY) if row["event"] == "left"][-1]["relayed_bytes"]
+        report = {"minutes": arguments.minutes, "peers": arguments.peers, "kills": kills} | bad | _report(peers, watch)
     report["broken"] = _broken(report)
     (arguments.out / "soak.json").write_text(json.dumps(report, indent=2) + "\n")
     (arguments.out / "soak.md").write_text(_table(report))
     print(json.dumps(report))
     sys.exit(1 if report["broken"] else 0)
+
+
+def _spoil(peers: LocalGroup, proxies: Proxies) -> Links:
+    """Two neighbours are hidden, and connections to the others break."""
+    first = "peer-1"
+    around = peers.experiment.delivery.neighbours(0, 1)[0]
+    second = next(f"peer-{node}" for node in around if f"peer-{node}" not in (RELAY, SLOW))
+    hide(peers, first, second, relay=RELAY)
+    links = Links(proxies)
+    for name in peers.names:
+        shown = {
+            other: replace(m, port=int(links.seen(name, m).split(":")[1])) if m.port and other != name else m
+            for other, m in peers.group.members.items()
+        }
+        peers.write_group(name, replace(peers.group, members=shown))
+    for weather in links.weather.values():
+        weather.break_probability = BREAKS
+    return links
+
+
+@contextmanager
+def _slowed(peers: LocalGroup, name: str) -> Iterator[None]:
+    """This peer's process is stopped for most of the time."""
+    over = threading.Event()
+
+    def slow() -> None:
+        while not over.wait(RUNS_SECONDS):
+            for number, seconds in ((signal.SIGSTOP, PERIOD_SECONDS - RUNS_SECONDS), (signal.SIGCONT, 0.0)):
+                with suppress(ProcessLookupError):
+                    os.kill(peers.pids[name], number)
+                time.sleep(seconds)
+
+    thread = threading.Thread(target=slow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _disturb(peers: LocalGroup, watch: Watch, seconds: float, every: float, rng: random.Random) -> int:
@@ -180,6 +242,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--peers", type=int, default=8)
+    parser.add_argument("--bad-network", action="store_true", help="broken connections, two hidden peers, a slow one")
     parser.add_argument("--every", type=float, default=10, help="seconds between kills")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)

@@ -277,7 +277,7 @@ def error(case: str, learning_rate: float, rounds: int) -> float:
 @pytest.mark.parametrize(
     "case",
     [
-        case if case in ("dpsgd", "d2", *KINDS) else pytest.param(case, marks=pytest.mark.slow)
+        case if case in ("dpsgd", "jwins") else pytest.param(case, marks=pytest.mark.slow)
         for case in cases("mean", "hull", "mass", "replicas")
         if not case.startswith("adam")  # with moments of their own, nodes whose data differ settle elsewhere
     ],

@@ -153,7 +153,11 @@ def test_the_python_example_of_the_readme_is_short() -> None:
 
 SHORTER = {"lora_shakespeare.py": ["--pretraining", "2", "--rounds", "2"]}  # for examples that take minutes
 ELSEWHERE = {"own_model_on_peers.py"}  # tests/peers/test_own_model.py runs it, as two sites would
-PROGRAMS = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name not in ELSEWHERE]
+PROGRAMS = [
+    pytest.param(path, marks=[pytest.mark.slow] if path.name in SHORTER else [])
+    for path in sorted((ROOT / "examples").glob("*.py"))
+    if path.name not in ELSEWHERE
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)

@@ -32,7 +32,14 @@ def spread(experiment: Experiment) -> float:
     return (models - models.mean(0)).norm(dim=1).mean().item()
 
 
-@pytest.mark.parametrize("algorithm", [Sgp(), QuantSgp(TOP), SparsePush(TOP, "auto"), Epidemic()], ids=str)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Epidemic(),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (Sgp(), QuantSgp(TOP), SparsePush(TOP, "auto"))),
+    ],
+    ids=str,
+)
 def test_momentum_does_not_feed_what_a_directed_ring_turns(algorithm: Algorithm) -> None:
     """By the eigenvalues of the paper's recursion on this ring what nodes disagree on would grow by 5 % per round."""
     momentum = Optimizer(1e-3, 0.9, quasi_global=True)

@@ -74,7 +74,7 @@ def test_the_table_has_no_rate_for_all_entries_in_fewer_bits(coarse: Compressor)
     assert 0 < rates.resolve("auto", coarse, mixing, (1000,), 8) < 1
 
 
-@pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])
+@pytest.mark.parametrize("kept", [0.1, *(pytest.param(kept, marks=pytest.mark.slow) for kept in (0.5, 0.02))])
 @pytest.mark.parametrize("kind", ["choco", "deep-squeeze", "sparse-push"])
 def test_the_automatic_rate_comes_as_near_to_the_optimum_as_the_papers_table(kind: str, kept: float) -> None:
     topology = DirectedRandom(3) if kind == "sparse-push" else RandomRegular(4)

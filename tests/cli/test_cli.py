@@ -252,6 +252,7 @@ def test_a_file_without_a_section_has_the_default_one_to_change(tmp_path: Path, 
     assert "degree = 2" in written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["list"], ["run", "dpsgd-digits", "--rounds", "1", "--json"]])
 def test_a_reader_that_leaves_early_is_no_error(words: list[str], tmp_path: Path) -> None:
     process = start(*words, cwd=tmp_path)
@@ -297,7 +298,11 @@ def same_run(a: Path, b: Path) -> bool:
 
 @pytest.mark.parametrize(
     ("send", "number"),
-    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGINT), (os.killpg, signal.SIGTERM)],  # killpg: as a terminal does
+    [
+        (os.killpg, signal.SIGINT),  # as a terminal does
+        pytest.param(os.kill, signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(os.killpg, signal.SIGTERM, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_saves_and_says_how_to_resume_to_the_same_result(
     send: Callable, number: int, tmp_path: Path, undisturbed: Path, in_process: Run
@@ -315,6 +320,7 @@ def test_a_signal_saves_and_says_how_to_resume_to_the_same_result(
     assert same_run(tmp_path / "run", undisturbed)
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_result(
     tmp_path: Path, undisturbed: Path, in_process: Run
 ) -> None:
@@ -328,6 +334,7 @@ def test_a_killed_run_resumes_from_its_last_checkpoint_to_the_same_result(
     assert same_run(tmp_path / "run", undisturbed)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_worker_behind(tmp_path: Path) -> None:
     process = start(*LONG, cwd=tmp_path)
     wait_for_rounds(tmp_path / "run" / "metrics.jsonl", 2)

@@ -84,6 +84,7 @@ def test_settings_that_submitit_does_not_take_are_refused(tmp_path: Path) -> Non
         pool.run([], 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -28,6 +28,7 @@ def test_a_user_without_a_home_keeps_kernels_of_a_read_only_package_in_a_private
     assert runs[1].stderr == ""  # from the cache
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["directory", "link", "writable by others"])
 def test_a_directory_that_others_could_write_is_not_used(foreign_user: ForeignUser, planted: str) -> None:
     path = foreign_user.temporary / f"gossamer-kernels-{USER}"
@@ -53,6 +54,7 @@ def test_a_cache_directory_that_the_user_names_is_used(foreign_user: ForeignUser
     assert not (foreign_user.temporary / f"gossamer-kernels-{USER}").exists()
 
 
+@pytest.mark.slow
 def test_a_named_cache_directory_that_cannot_be_written_hinders_nobody(foreign_user: ForeignUser) -> None:
     run = foreign_user.python(USE_A_KERNEL, NUMBA_CACHE_DIR="/proc/nothing")
     assert run.returncode == 0, run.stderr

@@ -98,6 +98,7 @@ def test_a_package_gives_algorithms_tasks_and_compressors_names(environment: dic
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told_and_passed_over(environment: dict[str, str]) -> None:
     listed = gossamer(environment, "list", "algorithms", "--json")
     assert listed.returncode == 0, listed.stderr

@@ -48,7 +48,7 @@ def task(model: object) -> Supervised:
     return Supervised(lambda: model.build((3, 16, 16), 10), data, data)
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bias", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_the_gradients_of_convolution_norm_and_pooling_in_one_are_right(bias: bool) -> None:
     layer = to_fast(scrambled(nn.Sequential(*group(bias))).double())
     names, parameters = zip(*layer.named_parameters(), strict=True)

@@ -90,6 +90,7 @@ def test_a_peers_files_are_its_own_and_two_peers_cannot_share_a_directory(tmp_pa
     assert stat.S_IMODE((tmp_path / "bob").stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_a_peer_on_a_full_disk_ends_once_it_could_save_and_has_the_others_model(
     tmp_path: Path, disk: SmallDisk
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_peer_on_a_full_disk_ends_once_it_could_save_and_has_the_others_model(
         assert json.loads(line)["round"] in range(1, 7)
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_ended_on_a_full_disk_says_what_is_saved(tmp_path: Path, disk: SmallDisk) -> None:
     config, signals = configs(tmp_path)[1], Signals()
     config.out = disk.path / "bob"

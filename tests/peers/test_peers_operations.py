@@ -65,6 +65,7 @@ def test_a_peer_struck_from_the_group_is_shut_out_at_once_and_let_in_again(tmp_p
         assert all(peers.codes[peers.pids[name]] == 0 for name in peers.names)
 
 
+@pytest.mark.slow
 def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(tmp_path: Path) -> None:
     experiment = replace(DIGITS, nodes=3, rounds=30, local_steps=2, topology=RandomRegular(degree=2))
     with LocalGroup(experiment, tmp_path / "up", PATIENT, round_seconds=0.3) as peers:

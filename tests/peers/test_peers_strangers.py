@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
+import pytest
 from harness import DIGITS, PATIENT, events, results, until
 
 from gossamer.experiments import toml
@@ -83,6 +84,7 @@ def counter(peers: LocalGroup, name: str, what: str) -> float:
     return float(found[1])
 
 
+@pytest.mark.slow
 def test_strangers_and_hostile_bytes_are_refused_counted_and_logged_and_change_nothing(tmp_path: Path) -> None:
     """All in one test, because the group that they are tried on takes a while to start."""
     with LocalGroup(THREE, tmp_path / "up", PATIENT, round_seconds=0.25) as peers:

@@ -133,6 +133,7 @@ def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Order.read(order.write()) == order
 
 
+@pytest.mark.slow
 def test_a_forked_peer_that_cannot_start_says_why_and_ends_with_code_2(tmp_path: Path) -> None:
     with LocalGroup(EXPERIMENT, tmp_path / "up", metrics="nowhere") as peers:
         peers.start("peer-0")

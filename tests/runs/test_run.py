@@ -257,6 +257,7 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_leaves_a_simulation_open_ends() -> None:
     program = """
 from contract import QUADRATIC

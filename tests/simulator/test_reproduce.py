@@ -192,6 +192,7 @@ def test_what_formulas_give_needs_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / f"{name}-small.html").exists()
 
 
+@pytest.mark.slow  # gossamer reproduce --check, table by table
 @pytest.mark.parametrize("name", papers.TABLES)
 def test_a_slice_of_every_table_has_the_stored_values(name: str) -> None:
     assert not differences(name, check_table(name), stored())

@@ -74,6 +74,7 @@ def test_a_directory_that_cannot_hold_the_models_is_refused_in_a_sentence(tmp_pa
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_files_are_gone_when_a_run_is_killed(tmp_path: Path) -> None:
     program = f"""
 import os, signal
@@ -126,7 +127,10 @@ def linear(name: str, side: int) -> Experiment:
 
 
 @linux
-@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("dpsgd", "jwins", "silk") else pytest.param(name, marks=pytest.mark.slow) for name in COPIES],
+)
 def test_a_run_takes_as_many_copies_of_the_models_as_is_said(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossamer.simulator.worker_pool.BLOCK_BYTES", 1 << 20)
     gossamer.simulate(linear(name, 20), workers=1)  # loads what is loaded once

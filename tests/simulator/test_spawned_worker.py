@@ -71,6 +71,7 @@ def test_a_run_continued_in_fresh_interpreters_is_the_run_in_one_process(tmp_pat
 
 
 @linux
+@pytest.mark.slow
 def test_errors_and_deaths_come_through_from_fresh_interpreters() -> None:
     experiment = replace(QUADRATIC, optimizer=Optimizer(1e25), rounds=50)
     with Simulation(experiment, workers=1) as simulation, pytest.raises(NodeError) as raised:

@@ -124,6 +124,7 @@ def test_a_sweep_that_was_killed_half_way_gives_the_table_of_one_that_was_not(tm
     assert not found.failures
 
 
+@pytest.mark.slow
 def test_a_run_dies_with_the_process_that_began_it_and_holds_no_lock(tmp_path: Path) -> None:
     program = (
         "import os, signal, gossamer as gs\n"

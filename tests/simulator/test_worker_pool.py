@@ -168,7 +168,20 @@ WANDERING = {case: of(case) for case in CASES} | {
 }
 
 
-@pytest.mark.parametrize("name", WANDERING)
+TRIED_ALWAYS = (
+    "dpsgd",
+    "jwins",
+    "choco",
+    "lace",
+    "sparse-push",
+    "d2",
+    *(name for name in WANDERING if name not in CASES),
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in TRIED_ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in WANDERING]
+)
 def test_blocks_that_go_from_worker_to_worker_give_the_same_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = replace(WANDERING[name], evaluation=Evaluation(every=2))
     whole = gossamer.simulate(experiment, workers=1)

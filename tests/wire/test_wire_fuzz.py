@@ -58,6 +58,7 @@ def test_every_byte_of_a_frame_is_under_the_checksum():
             codec.decode(damaged)
 
 
+@pytest.mark.slow
 def test_no_kernel_reads_or_writes_outside_of_its_buffers():
     """As plain Python every access is checked, and -W error makes an overflow an error as well."""
     run = subprocess.run(

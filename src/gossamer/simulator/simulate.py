@@ -23,6 +23,7 @@ from gossamer.runs.run import OnRound, Run, read_run, write_report
 from gossamer.runs.weights import Weights
 from gossamer.simulator.ranks import OneRank, Ranks
 from gossamer.simulator.simulation import Simulation, Start
+from gossamer.wire import resync
 
 
 class StopRequest(Exception):  # noqa: N818 - it is not an error
@@ -249,6 +250,7 @@ def _restore(simulation: Simulation, run: Run, round: int) -> None:
     found = checkpoint.load(run.directory, nodes)
     assert found is not None
     saved, tensors = found
+    tensors = resync.by_link(tensors)
     if saved.experiment is None:
         checkpoint.damaged(run.directory, "it is not that of a simulation")
     if changed := toml.differences(saved.experiment, run.document):

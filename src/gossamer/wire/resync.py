@@ -163,5 +163,17 @@ class ResyncLedger:
         return places, known
 
 
+def by_link(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint's tensors as `ResyncLedger.saved` gives them; earlier versions kept a table of all node pairs."""
+    found = dict(tensors)
+    for name in tensors:
+        if name.startswith("told") and name.endswith(".reached"):
+            reached = found.pop(name).numpy()  # (n, n): receiver by sender
+            links = np.flatnonzero(reached)
+            pairs = np.stack([links, reached.reshape(-1)[links]], 1)
+            found[name.replace(".reached", ".links")] = torch.from_numpy(pairs)
+    return found
+
+
 def _saved_name(channel: int) -> str:
     return f"told.{channel}" if channel else "told"
