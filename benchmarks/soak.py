@@ -4,10 +4,10 @@ flat?
     python benchmarks/soak.py --minutes 20 --out runs/soak [--bad-network]
 
 Eight peers train the digits. Every ten seconds one of them, never the first, is killed with SIGKILL and started again
-a little later. With --bad-network, connections also break, with a probability of 5 % for every piece of data on them;
-two peers that are neighbours have no address, so that they open all connections themselves and talk to each other
-through the first; and the last one runs for a fifth of the time only. At the end come one line of JSON, the same in
-soak.json and as a table in soak.md of the directory, and exit code 0 if all of this holds:
+a little later. With --bad-network, 5 % of all pieces of data are lost and retransmitted by TCP, and every two hundredth
+breaks its connection; two peers that are neighbours have no address, so that they open all connections themselves and
+talk to each other through the first; and the last one runs for a fifth of the time only. At the end come one line of
+JSON, the same in soak.json and as a table in soak.md of the directory, and exit code 0 if all of this holds:
 
 - every peer's metrics have one row for every round, in order, but for rounds over which it took a neighbour's state,
   and its log tells of every one of these, from the very round to the very round;
@@ -49,7 +49,7 @@ SLACK_SECONDS = 5.0  # for a machine that is busy
 START_SECONDS = 15.0  # that a restart may take
 MOST_APART = 20  # rounds between the first and the last at the end: a peer that is 10 behind catches up
 MOST_GROWTH = 0.1
-BREAKS = 0.05  # probability per piece of data
+LOSES, BREAKS = 0.05, 0.005  # probabilities per piece of data
 RELAY, SLOW, PERIOD_SECONDS, RUNS_SECONDS = "peer-0", "peer-7", 0.5, 0.1
 COUNTS = ("missing", "late_used", "late_dropped", "duplicates", "lost_out", "pulls_in", "bad_frames")
 
@@ -130,7 +130,7 @@ def _spoil(peers: LocalGroup, proxies: Proxies) -> Links:
         }
         peers.write_group(name, replace(peers.group, members=shown))
     for weather in links.weather.values():
-        weather.break_probability = BREAKS
+        weather.loss_probability, weather.break_probability = LOSES, BREAKS
     return links
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 PIECE = 64 * 1024
+RETRANSMIT_SECONDS = 0.2  # the least that Linux waits for an acknowledgement
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Weather:
 
     delay_seconds: float = 0.0
     break_probability: float = 0.0  # of a connection, for every piece of data on it
+    loss_probability: float = 0.0  # of a piece of data, which TCP then retransmits: it and all behind it come late
     uplink: Uplink | None = None  # of the peer that connects; what comes back is not slowed
     cut: bool = False  # nothing passes, and no one is told
     num_bytes: int = 0  # that have passed
@@ -107,7 +109,8 @@ class Proxies:
                     weather.num_broken += 1
                     return
                 leaves = time.monotonic() if uplink is None else uplink.leaves_at(len(piece))
-                await line.put((leaves + weather.delay_seconds, piece))
+                lost = self._random.random() < weather.loss_probability
+                await line.put((leaves + weather.delay_seconds + lost * RETRANSMIT_SECONDS, piece))
                 if delivery.done():
                     return
         except OSError:
