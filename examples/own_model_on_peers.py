@@ -47,13 +47,17 @@ def main(name: str, check: bool, new_rows: str | None) -> None:
         rows = table.inputs(new_rows)
         model = Net(rows.shape[1], len(table.classes))
         model.load_state_dict(load_file(config.out / "model.safetensors"))
+        model.eval()  # without it, dropout would go on
         with torch.no_grad():
             shares = model(rows).softmax(1)
         for number, share in enumerate(shares, start=1):
             print(f"row {number}: {table.classes[int(share.argmax())]}, {share.max():.0%} sure")
     else:
         report = gs.run_peer(experiment, config)
-        print(f"{report['rounds']} rounds, {report['accuracy']:.1%} of this site's test rows are right")
+        if report["rounds"] < experiment.rounds:
+            print(f"left after {report['rounds']} of {experiment.rounds} rounds; the same command goes on from there")
+        else:
+            print(f"{report['rounds']} rounds, {report['accuracy']:.1%} of this site's test rows are right")
 
 
 if __name__ == "__main__":
@@ -64,5 +68,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     try:
         main(given.name, given.check, given.predict)
-    except ValueError as error:  # a gs.ExperimentError among them: a sentence that says what to do
+    except (ValueError, OSError) as error:  # a gs.ExperimentError among them: a sentence that says what to do
         raise SystemExit(str(error)) from None

@@ -332,7 +332,7 @@ def test_a_peer_goes_on_from_its_own_state_and_refuses_that_of_another(tmp_path:
     saved = checkpoint.Saved(round=5, totals={"bytes_out": 7}, run=77, node=node.me)
     for changed in ({"run": 78}, {"node": 4}, {"run": None}):
         checkpoint.save(tmp_path, msgspec.structs.replace(saved, **changed), node.tensors())
-        with pytest.raises(ExperimentError, match="another run, experiment or node"):
+        with pytest.raises(ExperimentError, match="has a state of another run, experiment or node; move it away"):
             resume(node, config, 77, QUADRATIC, log)
     checkpoint.save(tmp_path, saved, {"x": torch.zeros(1, 2)})
     with pytest.raises(ExperimentError, match="is not as this experiment has it"):

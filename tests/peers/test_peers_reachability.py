@@ -106,6 +106,9 @@ def test_greetings_are_read_as_they_were_written_and_name_what_differs() -> None
     theirs = greeting(Group("two", {}), FOUR, 11, 4)
     assert ours.differences(theirs) == 'run "two", and "one" here; 11 parameters, and 10 here'
     assert ours.differences(greeting(group, FOUR, 10, 4)) == "what messages hold"
+    shaped, turned = (greeting(group, FOUR, 10, 3, shapes) for shapes in ([(2, 4), (2,)], [(2,), (2, 4)]))
+    assert shaped.differences(turned) == "the shapes or the order of the model's layers"
+    assert shaped.differences(shaped) == shaped.differences(ours) == ""  # an earlier release says nothing of them
     newer = b'{"version": 2, "something": "else"}'
     assert ours.differences(Greeting.read(newer)).startswith("protocol 2, and 1 (Gossamer ")
     other = msgspec.structs.replace(ours, release="0.9.0")

@@ -102,7 +102,9 @@ def _transport(
         me, members, credentials, timeouts, counters, log,
         rounds=experiment.rounds, exchanges=inputs.experiment.exchanges, asynchronous=experiment.asynchronous,
         check=refuse, max_delivery_bytes=1, max_state_bytes=1, state=lambda receiver, exchange: None, bind=config.bind,
-        greeting=greeting(members, experiment, sum(inputs.task.layer_sizes), node.endpoint.schema),
+        greeting=greeting(
+            members, experiment, sum(node.task.layer_sizes), node.endpoint.schema, node.task.layer_shapes
+        ),
     )  # fmt: skip
 
 

@@ -132,7 +132,9 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
             hears_again=node.hears_again, check=node.check, max_delivery_bytes=node.endpoint.max_bytes,
             max_state_bytes=node.state_transfer.max_bytes, state=node.state_transfer.frame_for,
             on_outcome=node.outcome, on_restart=node.restarted, bind=config.bind,
-            greeting=greeting(members, experiment, sum(node.task.layer_sizes), node.endpoint.schema),
+            greeting=greeting(
+                members, experiment, sum(node.task.layer_sizes), node.endpoint.schema, node.task.layer_shapes
+            ),
         )  # fmt: skip
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
         _watch(signals, config, transport, experiment.nodes, at_the_end, log)
@@ -180,7 +182,9 @@ def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment,
     if found is not None:
         saved, tensors = found
         if (saved.run, saved.node) != (run_id, node.me):
-            checkpoint.damaged(config.out, "it is of another run, experiment or node")
+            raise ExperimentError(
+                f"{config.out} has a state of another run, experiment or node; move it away, or name another directory"
+            )
         if saved.round > experiment.rounds:
             checkpoint.damaged(config.out, f"it is of round {saved.round} of {experiment.rounds}")
         checkpoint.check_tensors(config.out, tensors, node.tensors())

@@ -9,6 +9,7 @@ Which release of Gossamer a peer runs is said, and not compared: releases that h
 
 import json
 import sys
+from collections.abc import Sequence
 
 import msgspec
 import xxhash
@@ -31,6 +32,7 @@ class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     parameters: int = 0  # of the model
     schema: int = 0  # of its messages
     release: str = ""  # of Gossamer
+    layers: str = ""  # a digest of the shapes of the model's tensors, in their order
 
     def write(self) -> bytes:
         return msgspec.json.encode(self)
@@ -51,16 +53,21 @@ class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
         found += [name[:50] for name in names if self.settings.get(name) != theirs.settings.get(name)][:20]
         if theirs.parameters != self.parameters:
             found.append(f"{theirs.parameters} parameters, and {self.parameters} here")
+        elif theirs.layers and self.layers and theirs.layers != self.layers:
+            found.append("the shapes or the order of the model's layers")
         if theirs.schema != self.schema and not found:
             found.append("what messages hold")
         return "; ".join(found)
 
 
-def greeting(group: Group, experiment: Experiment, parameters: int, schema: int) -> Greeting:
+def greeting(
+    group: Group, experiment: Experiment, parameters: int, schema: int, shapes: Sequence[tuple[int, ...]] = ()
+) -> Greeting:
     task = toml.write(experiment)["task"]
     columns = {f"task.{key}": task[key] for key in _COLUMNS if task.get(key) not in (None, [], False)}
     settings = {name: _digest(value) for name, value in {**shared_settings(experiment), **columns}.items()}
-    return Greeting(PROTOCOL, group.run, settings, parameters, schema, sys.modules["gossamer"].__version__)
+    layers = _digest([list(shape) for shape in shapes]) if shapes else ""
+    return Greeting(PROTOCOL, group.run, settings, parameters, schema, sys.modules["gossamer"].__version__, layers)
 
 
 def _named(greeting: Greeting) -> str:

@@ -182,4 +182,5 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_LONGEST_FILE)
     except OSError as error:
-        raise ExperimentError(f"{path} cannot be read: {error.strerror}; gossamer keys makes it") from None
+        how = "gossamer join CODE fetches it, or gossamer keys makes it where the authority is"
+        raise ExperimentError(f"{path} cannot be read: {error.strerror}; {how}") from None
