@@ -79,10 +79,11 @@ def test_lost_messages_are_in_a_plan() -> None:
     "name",
     ["dpsgd-digits", *(pytest.param(name, marks=pytest.mark.slow) for name in ("jwins-digits", "lace-digits"))],
 )
-def test_the_processor_time_of_a_run_is_known_to_thirty_percent(name: str) -> None:
+def test_the_processor_time_of_a_run_is_known_to_a_factor_of_two(name: str) -> None:
+    """Nearer on a quiet machine (docs/plan.md); what else runs changes the processor time of the same work."""
     experiment = RECIPES[name]()
     result = gossamer.simulate(experiment, workers=1).result
-    assert plan(experiment, workers=1, seconds=0.7).seconds == pytest.approx(result["seconds"], rel=0.3)
+    assert 0.5 < plan(experiment, workers=1, seconds=0.7).seconds / result["seconds"] < 2
 
 
 @pytest.mark.usefixtures("_processor_time")
