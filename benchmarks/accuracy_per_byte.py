@@ -11,9 +11,11 @@ full sharing on a random graph, by default static and 4-regular (--graph), with 
 those of the method; bytes are those of encoded frames.
 
 --methods takes names of rows, or a family with settings of its own, such as lace:kept=0.01,exchanges=3 (the families
-are in accuracy_per_byte_methods.py). --split takes Lace apart. --tune tries as many settings for every family, on
-training samples that are held out, and writes what it chose to RUNS: the setting with the fewest bytes among those that
-come within --within of full sharing's accuracy, or else the most accurate. Later runs take the choice from there.
+are in accuracy_per_byte_methods.py). A learning rate other than the task's follows an @: full@0.04. The first full
+sharing among the methods is what the others are compared with. --split takes Lace apart. --tune tries as many settings
+for every family, or the methods that --methods spells out, on training samples that are held out, and writes what it
+chose to RUNS: the setting with the fewest bytes among those that come within --within of full sharing's accuracy, or
+else the most accurate. Later runs take the choice from there.
 
 Every run is kept in RUNS and not done twice; Ctrl-C stops after the round that is under way, and the same command
 goes on from there. Several processes can share RUNS if each has seeds of its own; --markdown then shows them together.
@@ -135,7 +137,7 @@ def codings(notes: Path, training: int) -> dict[str, tuple[int, int]]:
 
 def row_of(method: Method, own: dict[int, Outcome], full: dict[int, Outcome], tuned: bool) -> Row:
     """A method over the seeds that it and full sharing have both."""
-    row: Row = {"method": method.label, "settings": method.settings, "tuned": tuned}
+    row: Row = {"method": method.label, "settings": method.settings, "text": method.text, "tuned": tuned}
     if diverged := [seed for seed, outcome in own.items() if "diverged" in outcome]:
         return row | {"diverged": diverged}
     seeds = sorted(own.keys() & full.keys())
@@ -267,17 +269,19 @@ def tune(options: argparse.Namespace) -> list[Row]:
     counts = 16, options.rounds, options.settle, options.momentum
     tested: Any = {"validation": 0.1, "test_samples": options.test_samples or "all", "graph": options.graph}
     base = setting(options.task, *counts, **tested)
-    families = options.methods or list(GRIDS)
-    grid = {family: [Method.of(family, settings) for settings in GRIDS[family]] for family in families}
-    methods = [BASELINE, *(method for settings in grid.values() for method in settings)]
+    grid: dict[str, list[Method]] = {}
+    for text in options.methods or GRIDS:
+        own = [Method.of(text, settings) for settings in GRIDS[text]] if text in GRIDS else [Method.parse(text)]
+        grid.setdefault(own[0].family, []).extend(own)
+    methods = list({m.name: m for m in [BASELINE, *(method for own in grid.values() for method in own)]}.values())
     found = compare(methods, base, options)
     full = stable(found[BASELINE.name])
     tried = [method for method in methods if found[method.name].keys() & full.keys()]
     rows = {method.name: row_of(method, found[method.name], full, tuned=False) for method in tried}
     known = json.loads(choice_file(options).read_text()) if choice_file(options).exists() else {"chosen": {}}
-    for family, settings in grid.items():
-        if best := choose([rows[m.name] for m in settings if m.name in rows], -options.within):
-            known["chosen"][family] = best["settings"]
+    for family, own in grid.items():
+        if best := choose([rows[m.name] for m in own if m.name in rows], -options.within):
+            known["chosen"][family] = best["text"]
     known["rule"] = f"fewest bytes within {options.within} of full sharing on held-out samples, else most accurate"
     known["tried"] = [
         row for row in known.get("tried", []) if row["method"] not in {r["method"] for r in rows.values()}
@@ -302,8 +306,8 @@ def chosen_methods(options: argparse.Namespace) -> tuple[list[Method], list[str]
     """The rows of the table, with what was tuned in its place or after it; and the names of those."""
     path = choice_file(options)
     chosen = json.loads(path.read_text())["chosen"] if path.exists() else {}
-    tuned = {family: Method.of(family, settings) for family, settings in chosen.items()}
-    methods = [BASELINE]
+    tuned = {family: Method.parse(text) for family, text in chosen.items()}
+    methods = [] if any(text.partition("@")[0] == BASELINE.family for text in options.methods or ()) else [BASELINE]
     for text in options.methods or (SPLIT if options.split else ROWS):
         method = Method.parse(text)
         methods.append(tuned.get(text, method) if text in TUNED_ONLY else method)
@@ -319,7 +323,7 @@ def table(options: argparse.Namespace) -> list[Row]:
     base = setting(options.task, *counts, **tested, graph=options.graph)
     methods, tuned = chosen_methods(options)
     found = compare(methods, base, options)
-    full = stable(found[BASELINE.name])
+    full = stable(found[next(method.name for method in methods if method.family == BASELINE.family)])
     return [
         row
         for method in methods

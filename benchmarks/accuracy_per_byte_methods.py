@@ -1,8 +1,9 @@
 """The tasks and methods of accuracy_per_byte.py.
 
-A method is a family and its settings, written `lace:kept=0.02,exchanges=2`. A family is a function from a task's
-setting (full sharing on a static random 4-regular graph) to an experiment; a new row of the table is such a function,
-its words in LABELS, and a line in ROWS, and its settings to try are a line in GRIDS.
+A method is a family and its settings, written `lace:kept=0.02,exchanges=2`, with a learning rate if it is not the
+task's, `lace:kept=0.02@0.04`. A family is a function from a task's setting (full sharing on a static random 4-regular
+graph) to an experiment; a new row of the table is such a function, its words in LABELS, and a line in ROWS, and its
+settings to try are a line in GRIDS.
 """
 
 import inspect
@@ -273,10 +274,12 @@ class Method(NamedTuple):
 
     family: str
     settings: dict[str, Any]
+    learning_rate: float | None = None  # the task's
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """From "lace:kept=0.02,exchanges=2"; what is not said is the family's default."""
+        """From "lace:kept=0.02,exchanges=2@0.04"; what is not said is the family's default."""
+        text, at, rate = text.partition("@")
         family, _, said = text.partition(":")
         if family not in FAMILIES:
             raise ValueError(f"there is no method {family}; take one of {', '.join(FAMILIES)}")
@@ -290,21 +293,35 @@ class Method(NamedTuple):
                 settings[name] = type(settings[name])(json.loads(value))
             except ValueError:
                 raise ValueError(f"{name} of {family} must be like {settings[name]}, {value!r} was given") from None
-        return cls(family, settings)
+        try:
+            return cls(family, settings, float(rate) if at else None)
+        except ValueError:
+            raise ValueError(f"after the @ of {family} goes a learning rate such as 0.01, {rate!r} was given") from None
 
     @classmethod
     def of(cls, family: str, settings: Mapping[str, Any]) -> "Method":
         return cls.parse(f"{family}:" + ",".join(f"{name}={json.dumps(value)}" for name, value in settings.items()))
 
     @property
+    def text(self) -> str:
+        """What `parse` makes it from."""
+        settings = ",".join(f"{name}={json.dumps(value)}" for name, value in self.settings.items())
+        return f"{self.family}:{settings}" + ("" if self.learning_rate is None else f"@{self.learning_rate:g}")
+
+    @property
     def name(self) -> str:
         """All that makes it what it is; names its runs' directory."""
-        return ",".join([self.family, *(f"{name}={value}" for name, value in self.settings.items())])
+        rate = [] if self.learning_rate is None else [f"learning_rate={self.learning_rate:g}"]
+        return ",".join([self.family, *(f"{name}={value}" for name, value in self.settings.items()), *rate])
 
     @property
     def label(self) -> str:
         without = ", without wavelet" if self.settings.get("wavelet") is False else ""
-        return LABELS[self.family].format(**self.settings).replace(" 1 exchanges", " 1 exchange") + without
+        rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:g}"
+        return LABELS[self.family].format(**self.settings).replace(" 1 exchanges", " 1 exchange") + without + rate
 
     def on(self, setting: Experiment) -> Experiment:
-        return replace(FAMILIES[self.family](setting, **self.settings), name=self.family)
+        experiment = replace(FAMILIES[self.family](setting, **self.settings), name=self.family)
+        if self.learning_rate is None:
+            return experiment
+        return replace(experiment, optimizer=replace(experiment.optimizer, learning_rate=self.learning_rate))
