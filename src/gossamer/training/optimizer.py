@@ -150,65 +150,44 @@ class Adam(LocalOptimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_adam(self.betas, self.epsilon, self.weight_decay)
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be two numbers of at least 0 and under 1, {list(self.betas)} was given")
+        if not 0 < self.epsilon < inf:
+            raise ValueError(f"epsilon must be over 0 and finite, {self.epsilon} was given")
+        _check_decay(self.weight_decay)
 
     def init(self, x: Tensor) -> AdamState:
-        return _no_moments(x)
+        nothing, no_weight = torch.zeros_like(x), torch.zeros_like(x[:, :1])
+        return AdamState(nothing, nothing.clone(), no_weight, no_weight.clone())
 
     def direction(self, state: AdamState, gradient: Tensor, x: Tensor) -> tuple[Tensor, AdamState]:
         if self.weight_decay:
             gradient = gradient + self.weight_decay * x
-        state = _with_gradient(state, gradient, self.betas)
-        return _adaptive_step(state, self.epsilon), state
+        return self._along(state, gradient)
+
+    def _along(self, state: AdamState, gradient: Tensor) -> tuple[Tensor, AdamState]:
+        """The step of these moments and a gradient, and the moments after it. Sums of weights follow the same
+        recursion: powers of a tensor would depend on where in a vector register a row lies."""
+        first, second = self.betas
+        state = AdamState(
+            first * state.mean + (1 - first) * gradient,
+            second * state.square + (1 - second) * (gradient * gradient),
+            first * state.mean_weight + (1 - first),
+            second * state.square_weight + (1 - second),
+        )
+        deviation = (state.square / state.square_weight).sqrt()
+        return (state.mean / state.mean_weight) / (deviation + self.epsilon), state
 
 
 @dataclass(frozen=True)
-class AdamW(LocalOptimizer):
+class AdamW(Adam):
     """Adam with decoupled weight decay on every node, as in torch.optim.AdamW. Loshchilov and Hutter, ICLR 2019."""
 
-    learning_rate: float = 0.001
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
     weight_decay: float = 0.01
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_adam(self.betas, self.epsilon, self.weight_decay)
-
-    def init(self, x: Tensor) -> AdamState:
-        return _no_moments(x)
-
     def direction(self, state: AdamState, gradient: Tensor, x: Tensor) -> tuple[Tensor, AdamState]:
-        state = _with_gradient(state, gradient, self.betas)
-        return _adaptive_step(state, self.epsilon) + self.weight_decay * x, state
-
-
-def _no_moments(x: Tensor) -> AdamState:
-    return AdamState(torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x[:, :1]), torch.zeros_like(x[:, :1]))
-
-
-def _with_gradient(state: AdamState, gradient: Tensor, betas: tuple[float, float]) -> AdamState:
-    """The moments one step later. Sums of weights follow the same recursion: powers of a tensor would depend on where
-    in a vector register a row lies."""
-    first, second = betas
-    return AdamState(
-        first * state.mean + (1 - first) * gradient,
-        second * state.square + (1 - second) * (gradient * gradient),
-        first * state.mean_weight + (1 - first),
-        second * state.square_weight + (1 - second),
-    )
-
-
-def _adaptive_step(state: AdamState, epsilon: float) -> Tensor:
-    return (state.mean / state.mean_weight) / ((state.square / state.square_weight).sqrt() + epsilon)
-
-
-def _check_adam(betas: tuple[float, float], epsilon: float, weight_decay: float) -> None:
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"betas must be two numbers of at least 0 and under 1, {list(betas)} was given")
-    if not 0 < epsilon < inf:
-        raise ValueError(f"epsilon must be over 0 and finite, {epsilon} was given")
-    _check_decay(weight_decay)
+        step, state = self._along(state, gradient)
+        return step + self.weight_decay * x, state
 
 
 def _check_decay(weight_decay: float) -> None:

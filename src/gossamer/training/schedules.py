@@ -55,8 +55,8 @@ class Steps(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
-    """Half a cosine from 1 down to `final`, after an optional linear warm-up."""
+class Falling(Schedule):
+    """From 1 down to `final` until the last round, after an optional linear warm-up."""
 
     final: float = 0.0
     warmup: int = 0  # rounds
@@ -69,25 +69,27 @@ class Cosine(Schedule):
     def factor(self, round: int, rounds: int) -> float:
         if round < self.warmup:
             return (round + 1) / self.warmup
-        return self.final + (1 - self.final) * (1 + cos(pi * _passed(round, rounds, self.warmup))) / 2
+        return self.after((round - self.warmup) / max(1, rounds - self.warmup))
+
+    def after(self, passed: float) -> float:
+        """The factor when this share of the rounds that follow the warm-up has passed."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class Cosine(Falling):
+    """Half a cosine from 1 down to `final`, after an optional linear warm-up."""
+
+    def after(self, passed: float) -> float:
+        return self.final + (1 - self.final) * (1 + cos(pi * passed)) / 2
+
+
+@dataclass(frozen=True)
+class Linear(Falling):
     """A straight line from 1 down to `final`, after an optional linear warm-up; with `final` 1, only the warm-up."""
 
-    final: float = 0.0
-    warmup: int = 0  # rounds
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.final <= 1:
-            raise ValueError(f"final must be between 0 and 1, {self.final} was given")
-        _check_warmup(self.warmup)
-
-    def factor(self, round: int, rounds: int) -> float:
-        if round < self.warmup:
-            return (round + 1) / self.warmup
-        return 1 + (self.final - 1) * _passed(round, rounds, self.warmup)
+    def after(self, passed: float) -> float:
+        return 1 + (self.final - 1) * passed
 
 
 @dataclass(frozen=True)
@@ -157,11 +159,6 @@ class ReduceOnPlateau(Wrapper):
             torch.where(due, 0, waited),
             torch.zeros_like(loss),
         )
-
-
-def _passed(round: int, rounds: int, warmup: int) -> float:
-    """How much of what follows the warm-up has passed, from 0 to 1."""
-    return (round - warmup) / max(1, rounds - warmup)
 
 
 def _check_warmup(warmup: int) -> None:
