@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 import gossamer as gs
 from contract import simulated
-from gossamer.data.supervised import correct
+from gossamer.data.metrics import correct
 from gossamer.training.block import NodeError
 
 POINTS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))

@@ -17,24 +17,17 @@ from torch import Tensor, nn
 
 from gossamer.core import Samples, Task
 from gossamer.core.rng import kept_generators, permutation, philox
-from gossamer.core.task import MetricError
 from gossamer.data import datasets
+from gossamer.data.bound_module import BoundModule, check_parameters, with_weights
 from gossamer.data.datasets import Batch, Collate, Data
+from gossamer.data.metrics import Metric, Score, check_metrics, computed, correct, first_line
 from gossamer.data.prefetch import Prefetcher
 from gossamer.models.fused.layers import to_fast
 from gossamer.models.low_precision import LAYERS
 
-Metric = Callable[[Tensor, Tensor], Any]  # of all outputs and all targets of a test: a number, or a tensor of one
 _EVALUATION_BATCH = 50, 250  # samples at a time: of large ones fewer, what is computed of them should stay in the cache
 _EVALUATION_NUMBERS = 1 << 17  # of their inputs, between these limits
-
-
 _NO_TARGET = -100  # what cross-entropy passes over
-
-
-def correct(output: Tensor, target: Tensor) -> Tensor:
-    """1 where the largest output is the target's, else 0; its mean is the accuracy."""
-    return (output.argmax(-1) == target).float()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +47,7 @@ class Supervised(Task):
     train: Any
     test: Any
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy  # mean over the minibatch
-    score: Callable[[Tensor, Tensor], Tensor] | None = correct  # one number per sample; None: the first of `metrics`
+    score: Score | None = correct  # one number per sample; None: the first of `metrics`
     metric: str = "accuracy"  # what the mean of the scores is
     clients: NDArray[np.int64] | None = None  # whose each training sample is
     augment: Callable[[Any], Any] | None = None  # of a minibatch in training; may draw from torch's generator
@@ -77,7 +70,7 @@ class Supervised(Task):
         data = {name: datasets.as_data(name, getattr(self, name), self.target) for name in ("train", "test")}
         if any(data[name] is not getattr(self, name) and not _same(data[name], getattr(self, name)) for name in data):
             return replace(self, train=data["train"], test=data["test"]).load()
-        self._check_metrics()
+        check_metrics(self.metrics, self.score, self.metric)
         if self.score is None and self.metric not in self.metrics:
             return replace(self, metric=next(iter(self.metrics))).load()
         if self.clients is not None and len(self.clients) != self.num_samples:
@@ -108,19 +101,6 @@ class Supervised(Task):
         ends = np.cumsum([0, *map(datasets.length, found)])
         shards = [np.arange(start, end) for start, end in pairwise(ends)]
         return replace(self, train=datasets.joined(found), given_shards=shards)
-
-    def _check_metrics(self) -> None:
-        if self.score is None and not self.metrics:
-            raise ValueError("score is None and there are no metrics, so nothing would be measured; give one of them")
-        for name, metric in self.metrics.items():
-            if not callable(metric):
-                raise ValueError(f"metrics[{name!r}] must be a function of outputs and targets, {metric!r} was given")
-            if not str(name).isidentifier() or name in ("loss", "train_loss", "test_loss", "round", "seconds"):
-                raise ValueError(
-                    f"metrics has the name {name!r}; take a word such as f1, which means nothing else here"
-                )
-        if self.score is not None and self.metric in self.metrics:
-            raise ValueError(f"metrics has the name {self.metric!r}, which is that of the score; take another")
 
     def with_data(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor] | None) -> "Supervised":
         tested = self.test if test is None else test
@@ -158,7 +138,7 @@ class Supervised(Task):
 
     def _try_out(self) -> None:
         """Train and test once on a few samples, so that what does not fit is known before a run begins."""
-        if not self._parameters:
+        if not self._bound.parameters:
             raise ValueError("the model has no parameter that requires a gradient, so there is nothing to train")
         self._check_targets()
         few = np.arange(min(2, self.num_samples))
@@ -170,10 +150,10 @@ class Supervised(Task):
                 self.gradient(self.initial_model(0)[None], few[None], [0], buffers)
                 with torch.no_grad():
                     self.module.eval()
-                    _, outputs, targets = self._outputs(self._fetch(self.test, tested))
+                    _, outputs, targets = self._bound(self._fetch(self.test, tested))
                     shape = None if self.score is None else self.score(outputs, targets).shape
             except Exception as error:
-                raise ValueError(f"the model does not take the data: {_told(error)}") from error
+                raise ValueError(f"the model does not take the data: {first_line(error)}") from error
             self._try_metrics()
         if shape is not None and shape != (len(tested),):
             raise ValueError(
@@ -206,7 +186,7 @@ class Supervised(Task):
             try:
                 with kept_generators(), torch.no_grad():
                     self.module.eval()
-                    num_outputs = self._outputs(self._fetch(data, np.arange(1)))[1].shape[1]
+                    num_outputs = self._bound(self._fetch(data, np.arange(1)))[1].shape[1]
             except Exception:
                 return  # the model does not take the data, which `_try_out` tells
             outputs = f"the model has {num_outputs} outputs, 0 to {num_outputs - 1}"
@@ -216,55 +196,40 @@ class Supervised(Task):
                 raise ValueError(f"{name} targets go down to {int(targets.min())} and {outputs}")
 
     @cached_property
-    def module(self) -> nn.Module:
+    def _bound(self) -> BoundModule:
         """Where rows are put to be trained and tested; the user's own module is left alone."""
         module = self._new_module()
         if not isinstance(module, nn.Module):
             raise ValueError(f"model must be a torch module, or a function that makes one, {module!r} was given")
-        _check_parameters(module)
-        return (to_fast(module) if self.fused else module).to(self.device).train()
+        check_parameters(module)
+        return BoundModule((to_fast(module) if self.fused else module).to(self.device).train(), self.target)
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that trains; its weights are those of whichever node came last."""
+        return self._bound.module
 
     def _new_module(self) -> nn.Module:
         # Seeded, because what is not trained must be the same in every process.
         return copy.deepcopy(self.model) if isinstance(self.model, nn.Module) else _seeded(self.model, 0)
 
     def module_with(self, model: Tensor, buffers: Tensor) -> nn.Module:
-        module = self._new_module()
-        trained = [p for p in module.parameters() if p.requires_grad]
-        changing = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-        with torch.no_grad():
-            for tensors, row in ((trained, model), (changing, buffers)):
-                for tensor, values in zip(tensors, torch.split(row, [t.numel() for t in tensors]), strict=True):
-                    tensor.copy_(values.view(tensor.shape))
-        return module.eval()
+        return with_weights(self._new_module(), model, buffers)
 
     def state_dict(self, model: Tensor, buffers: Tensor) -> dict[str, Tensor]:
         return self.module_with(model, buffers).state_dict()
 
     @cached_property
-    def _parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.module.parameters() if p.requires_grad]
-
-    @cached_property
-    def _changing(self) -> list[Tensor]:
-        """The module's buffers of numbers. Counts are not among them: torch's layers count batches only to average
-        over all of them, which none does unless told to, and then there is no answer for several nodes."""
-        for name, module in self.module.named_modules():
-            if getattr(module, "track_running_stats", False) and getattr(module, "momentum", 0.1) is None:
-                raise ValueError(f"layer {name!r} has momentum=None, which is not kept per node; give it a number")
-        return [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
-
-    @cached_property
     def buffers(self) -> Tensor:
-        return torch.cat([torch.empty(0), *(buffer.detach().cpu().reshape(-1) for buffer in self._changing)])
+        return torch.cat([torch.empty(0), *(buffer.detach().cpu().reshape(-1) for buffer in self._bound.changing)])
 
     @cached_property
     def layer_sizes(self) -> list[int]:
-        return [p.numel() for p in self._parameters]
+        return [p.numel() for p in self._bound.parameters]
 
     @cached_property
     def layer_shapes(self) -> list[tuple[int, ...]]:
-        return [tuple(p.shape) for p in self._parameters]
+        return [tuple(p.shape) for p in self._bound.parameters]
 
     @property
     def num_samples(self) -> int:
@@ -305,26 +270,11 @@ class Supervised(Task):
         """The loss of a model (D,) on a minibatch; its gradient goes into `out`."""
         if not self.module.training:  # saying so to every layer takes as long as a layer
             self.module.train()
-        self._bind(model, buffers)
-        loss = self._loss(*self._outputs(batch))
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        self._bound.bind(model, buffers)
+        loss = self._loss(*self._bound(batch))
+        gradients = torch.autograd.grad(loss, self._bound.parameters, allow_unused=True, materialize_grads=True)
         torch.cat([gradient.reshape(-1) for gradient in gradients], out=out)
         return loss.detach()
-
-    def _outputs(self, batch: Batch) -> tuple[Tensor | None, Any, Any]:
-        """The loss that the model gave itself, if it did; its outputs; the targets of the batch, if it has any."""
-        if isinstance(batch, Mapping):
-            names, targets = self._arguments(tuple(batch)), batch.get(self.target)
-            found = self.module(batch) if names is None else self.module(**{name: batch[name] for name in names})
-        else:
-            inputs, targets = batch
-            found = self.module(*batch) if self._takes_targets else self.module(inputs)
-        if isinstance(found, Mapping):  # as Hugging Face's models return it
-            others = [value for key, value in found.items() if key != "loss"]
-            return found.get("loss"), found.get("logits", others[0] if others else None), targets
-        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Tensor) and found[0].ndim == 0:
-            return found[0], found[1], targets
-        return None, found, targets
 
     def _loss(self, own: Tensor | None, outputs: Any, targets: Any) -> Tensor:
         if own is not None:
@@ -332,25 +282,6 @@ class Supervised(Task):
         if targets is None:
             raise ValueError(f"the model returned no loss, and a batch has no {self.target!r} to compute one with")
         return self.loss(outputs, targets)
-
-    def _arguments(self, keys: tuple[str, ...]) -> list[str] | None:
-        """Which entries of a batch the model's forward takes by name; None: it takes the batch as it is."""
-        taken = self._parameters_of_forward
-        if named := [key for key in keys if key in taken]:
-            return named
-        by_any_name = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-        return list(keys) if by_any_name else None
-
-    @cached_property
-    def _parameters_of_forward(self) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(self.module.forward).parameters
-
-    @cached_property
-    def _takes_targets(self) -> bool:
-        """Does forward need two arguments, as forward(inputs, targets) -> loss, outputs does?"""
-        kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-        needed = [one for one in self._parameters_of_forward.values() if one.kind in kinds and one.default is one.empty]
-        return len(needed) == 2
 
     def minibatch(self, samples: Samples, seed: int) -> Batch:
         """Training samples as the model takes them, (b, ...) or, of tensors, (B, b, ...) for (B, b) of them. Whatever
@@ -374,7 +305,7 @@ class Supervised(Task):
     def gives_pairs(self) -> bool:
         """Are minibatches inputs and targets, and is a model's loss computed from its outputs?"""
         pairs = isinstance(self.train, tuple) or not isinstance(self._fetch(self.train, np.arange(1)), Mapping)
-        return pairs and not self._takes_targets
+        return pairs and not self._bound.takes_targets
 
     @property
     def more_metrics(self) -> Sequence[str]:
@@ -398,7 +329,7 @@ class Supervised(Task):
     def _measured(self, model: Tensor, samples: Samples, buffers: Tensor | None, names: Sequence[str]) -> list[float]:
         """The test loss, the mean score if there is one, and these of the metrics."""
         self.module.eval()
-        self._bind(model.to(self.device), (self.buffers if buffers is None else buffers).to(self.device))
+        self._bound.bind(model.to(self.device), (self.buffers if buffers is None else buffers).to(self.device))
         size = self._evaluation_batch
         self._seed(0, self.test)
         loss = score = 0.0
@@ -406,26 +337,14 @@ class Supervised(Task):
         with torch.no_grad():
             for start in range(0, len(samples), size):
                 some = samples[start : start + size]
-                own, outputs, targets = self._outputs(self._fetch(self.test, some))
+                own, outputs, targets = self._bound(self._fetch(self.test, some))
                 loss += self._loss(own, outputs, targets).item() * len(some)
                 if self.score is not None:
                     score += self.score(outputs, targets).sum().item()
                 if names:
                     collected.append((outputs.cpu(), targets.cpu()))
         found = [loss / len(samples)] if self.score is None else [loss / len(samples), score / len(samples)]
-        if names:
-            outputs, targets = (_joined_batches(parts) for parts in zip(*collected, strict=True))
-            found += [self._metric(name, outputs, targets) for name in names]
-        return found
-
-    def _metric(self, name: str, outputs: Tensor, targets: Tensor) -> float:
-        try:
-            return float(self.metrics[name](outputs, targets))
-        except Exception as error:
-            raise MetricError(
-                f"metrics[{name!r}] failed on outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}: "
-                f"{_told(error)}"
-            ) from error
+        return found + (computed({name: self.metrics[name] for name in names}, collected) if names else [])
 
     @cached_property
     def _evaluation_batch(self) -> int:
@@ -434,12 +353,6 @@ class Supervised(Task):
         columns = batch.values() if isinstance(batch, Mapping) else batch[:1]
         largest: int = max([1, *(one.numel() for one in columns if isinstance(one, Tensor))])
         return min(max(_EVALUATION_NUMBERS // largest, least), most)
-
-    def _bind(self, model: Tensor, buffers: Tensor) -> None:
-        """Make the module's parameters and its buffers views of these rows: nothing is copied."""
-        for bound, row in ((self._parameters, model), (self._changing, buffers)):
-            for tensor, values in zip(bound, torch.split(row, [tensor.numel() for tensor in bound]), strict=True):
-                tensor.data = values.view(tensor.shape)
 
     def _fetch(self, data: Data, samples: Samples, augment: Callable[[Any], Any] | None = None) -> Batch:
         return self._as_taken(datasets.fetch(data, samples, self.collate_fn), augment)
@@ -470,22 +383,6 @@ def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
         return make()
 
 
-def _told(error: Exception) -> str:
-    """Its kind and its first line."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-
-
-def _joined_batches(parts: tuple[Tensor, ...]) -> Tensor:
-    """The outputs or targets of a test, in one tensor, as metrics take them."""
-    shapes = sorted({tuple(part.shape[1:]) for part in parts})
-    if len(shapes) > 1:
-        raise MetricError(
-            f"metrics need outputs and targets of one shape, and samples of shape {shapes[0]} and {shapes[-1]} came; "
-            "have collate_fn pad all to one length"
-        )
-    return torch.cat(parts)
-
-
 def _is_function(data: Any) -> bool:
     return inspect.isroutine(data) or (callable(data) and not hasattr(data, "__getitem__"))
 
@@ -495,19 +392,3 @@ def _same(data: Data, given: Any) -> bool:
     if isinstance(data, tuple):
         return isinstance(given, tuple) and all(a is b for a, b in zip(data, given, strict=True))
     return isinstance(given, dict) and isinstance(data, dict) and all(data[key] is given.get(key) for key in data)
-
-
-def _check_parameters(module: nn.Module) -> None:
-    """ValueError if a trained parameter cannot be a part of a row. Tied ones are one parameter, and no trouble."""
-    places: dict[int, str] = {}
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise ValueError(f"parameter {name!r} has no shape yet; call the model once before you give it")
-        if parameter.dtype != torch.float32:
-            raise ValueError(f"parameter {name!r} is {parameter.dtype}; call .float() on the model")
-        if parameter.numel() and (other := places.setdefault(parameter.untyped_storage().data_ptr(), name)) != name:
-            raise ValueError(
-                f"parameters {other!r} and {name!r} share memory; to tie them, let both be the same nn.Parameter"
-            )
