@@ -1,5 +1,6 @@
 # make demo    compare three ways to share, on this machine, in under a minute
 # make test    what must hold, in some minutes; make test-all adds the slow tests
+# make test-again    what failed last time, one test after the other
 # make test-versions    a few of them on Python 3.12 and 3.13, where these are to be had
 # make docs    these pages and the Python reference as a site: site/index.html
 # make clean-cache    forget compiled kernels, after changing one that other files call
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DURATIONS := $(if $(filter true,$(CI)),--durations=15)
 
-.PHONY: demo test test-all test-versions docs lint format clean clean-cache
+.PHONY: demo test test-all test-again test-versions docs lint format clean clean-cache
 
 demo: $(VENV)/ready
 	$(BIN)/gossamer demo
@@ -21,6 +22,9 @@ test: $(VENV)/ready
 
 test-all: $(VENV)/ready
 	$(BIN)/pytest -n auto --dist worksteal $(DURATIONS)
+
+test-again: $(VENV)/ready
+	$(BIN)/pytest --last-failed --last-failed-no-failures none --maxfail 1
 
 test-versions:
 	.ci/versions
