@@ -10,15 +10,17 @@ from math import isfinite, nan
 from gossamer.peers.progress import PHASES
 
 SECONDS = 3.0  # for a whole page, from the connection to its end
-MOST_BYTES = 1_000_000
+MOST_BYTES = 250_000
+MOST_LINE = 2000  # characters of a line
 MOST_SERIES = 2000  # of ours; a peer has about 60, and two per neighbour
 MOST_CHARACTERS = 64  # of a label that are shown
 MOST = 1e15  # a number beyond this is none of a peer's
 
 MEMORY = "process_resident_memory_bytes"
-_LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
+_TEXT = r'[^"\\]*(?:\\[\\"n][^"\\]*)*'  # of a label; no two parts of it can match the same
+_LABEL = rf'[a-zA-Z_][a-zA-Z0-9_]*="{_TEXT}"'
 _SAMPLE = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{((?:{_LABEL}(?:,{_LABEL})*,?)?)\}})? +(\S+)(?: +-?\d+)?")
-_EACH_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"')
+_EACH_LABEL = re.compile(rf'([a-zA-Z_][a-zA-Z0-9_]*)="({_TEXT})"')
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Inf|NaN)")
 _ESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
@@ -105,7 +107,8 @@ def series_of(page: bytes) -> Series:
     for line in lines:
         if not line.startswith(("gossamer_", MEMORY)):
             continue
-        sample, number = _SAMPLE.fullmatch(line.rstrip("\r")), number + 1
+        sample = _SAMPLE.fullmatch(line.rstrip("\r")) if len(line) <= MOST_LINE else None
+        number += 1
         if sample is None or not _NUMBER.fullmatch(sample[3]):
             raise ScrapeError("its page is not in the format of Prometheus")
         if number > MOST_SERIES:

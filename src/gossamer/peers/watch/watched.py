@@ -9,7 +9,7 @@ from gossamer.peers.watch.scrape import SECONDS, Reading, ScrapeError, read
 
 INTERVAL_SECONDS = 1.0  # between readings
 SILENT_SECONDS = 5.0  # after which a peer counts as not answering, whatever its thread is at
-MOST_POINTS = 400  # of a curve
+MOST_POINTS = 400  # of a curve; even
 ENDED = ("done", "left", "failed")  # phases after which no page is to be expected
 
 
@@ -34,7 +34,7 @@ class History:
             return
         self._skipped = 0
         self.points = [*self.points, point]  # a new list: another thread may be drawing the old one
-        if len(self.points) >= self._most:
+        if len(self.points) > self._most:  # an odd number, so that the last one stays
             self.points, self._every = self.points[::2], 2 * self._every
 
 
@@ -110,6 +110,6 @@ class Watched:
         with self._lock:
             self._reading, self._troubles = reading, []
             self._read_at, self._at = time.monotonic(), time.time()
-            self._history.add(
-                Point(self._read_at - self._began, reading["round"], reading["train_loss"], reading.score)
-            )
+            # A multiple of the interval, so that the points of all peers stand over each other.
+            at = self._interval * round((self._read_at - self._began) / self._interval)
+            self._history.add(Point(at, reading["round"], reading["train_loss"], reading.score))

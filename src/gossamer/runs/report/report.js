@@ -126,7 +126,8 @@
   // stays so, since a page of peers comes anew every second.
   function refresh(main, html) {
     const hidden = new Set([...main.querySelectorAll("input:not(:checked)")].map((box) => box.dataset.name));
-    const names = (box) => box.querySelector("summary").textContent + (box.closest("figure")?.textContent.slice(0, 40) ?? "");
+    const names = (box) => box.querySelector("summary").textContent
+      + (box.closest("figure")?.querySelector("figcaption").textContent ?? "");
     const open = new Set([...main.querySelectorAll("details[open]")].map(names));
     const places = () => [...main.querySelectorAll("svg.chart, .scroll, summary, input")];
     const at = document.activeElement?.id, place = places().indexOf(document.activeElement);
