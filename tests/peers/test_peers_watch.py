@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,7 @@ from gossamer.peers.progress import PHASES
 from gossamer.peers.transport import Arrived
 from gossamer.peers.watch import PeerWatchServer
 from gossamer.peers.watch.attention import STATES, attention, clock, labels_of, listed, state
+from gossamer.peers.watch.page import content
 from gossamer.peers.watch.scrape import MOST_SERIES, Reading, ScrapeError, fetch, read, reading_of, series_of
 from gossamer.peers.watch.watched import History, Point, Status
 from gossamer.training.privacy import Privacy
@@ -254,7 +255,15 @@ def north(**changes: object) -> Reading:
         ([status(north(phase="left"))], ["north was asked to leave, and did after round 4"]),
         ([status(north(waiting={"south": 3.0}))], []),
         ([status(north(waiting={"south": 20.0}))], ["north has waited 20 s for south, and will for 30 s"]),
-        ([status(north(waiting={"south": 40.0, "east": 40.0}))], ["north has waited 40 s for south and east"]),
+        ([status(north(waiting={"south": 40.0, "east": 40.0}))], ["north has waited 40 s for east and south"]),
+        (
+            [status(north(waiting={"south": 7.0})), status(north(name="east", waiting={"south": 9.0}))],
+            ["north and east have waited up to 9 s for south, and will for 30 s"],
+        ),
+        (
+            [status(north(phase="finishing", waiting={"south": 7.0}))],
+            ["north has waited 7 s for south to be done, too"],
+        ),
         (
             [status(north(phase="starting", waiting=dict.fromkeys("abcde", 150.0)))],
             ["north has waited 2.5 min for a, b and 3 more to start"],
@@ -309,6 +318,16 @@ def test_states_are_words() -> None:
         "a:1",
         "north (b:1)",
     ]
+
+
+def test_curves_of_fifty_peers_are_drawn_in_a_small_page_and_rounds_on_an_even_scale() -> None:
+    points = [Point(float(second), second + 1.0, 2.0, nan) for second in range(400)]
+    found = [replace(status(north(name=f"peer-{i}")), points=points) for i in range(50)]
+    text = content(found)
+    assert len(text) < 500_000
+    rounds, losses = text.split("<figure>")[1:]
+    assert all(f">{tick}</text>" in rounds for tick in (100, 200, 300, 400))
+    assert losses.startswith("<figcaption>Training loss"), "nobody was evaluated, so there are two charts"
 
 
 @contextmanager
@@ -453,7 +472,7 @@ def test_the_page_says_who_waits_for_whom(tmp_path: Path) -> None:
             until(lambda: all(peers.last_round(name).get("round", 0) >= 3 for name in peers.names))
             peers.send("peer-1", signal.SIGSTOP)
             try:
-                until(lambda: re.search(r"peer-0 has waited \d+ s for peer-1", ask(server)[1]) is not None, 30)
+                until(lambda: re.search(r"peer-0 .*waited .*\d+ s for peer-1", ask(server)[1]) is not None, 30)
                 assert rows(server)["peer-0"][0].startswith("waits for peer-1, ")
                 until(lambda: "peer-1 has not answered since" in ask(server)[1], 30)
             finally:

@@ -103,18 +103,24 @@ def _away(readings: Sequence[Reading], labels: Sequence[str]) -> Iterator[str]:
 
 
 def _waits(now: Sequence[tuple[str, Reading]]) -> Iterator[str]:
+    """Those that wait for the same ones are told of together."""
+    together: dict[tuple[str, tuple[str, ...]], list[tuple[str, Reading]]] = {}
     for label, reading in now:
-        waits = waited(reading)
-        if waits < LONG_SECONDS:
-            continue
-        whom, how_long = listed(reading.waiting), seconds(waits)
-        if reading.phase == "starting":
-            yield f"{label} has waited {how_long} for {whom} to start"
-        elif reading.phase == "finishing":
-            yield f"{label} is done, and has been there for {whom} for {how_long}"
+        if waited(reading) >= LONG_SECONDS:
+            kind = reading.phase if reading.phase in ("starting", "finishing") else "exchanging"
+            together.setdefault((kind, tuple(sorted(reading.waiting))), []).append((label, reading))
+    for (kind, awaited), waiting in together.items():
+        who, whom = listed(label for label, _ in waiting), listed(awaited)
+        longest = max(waited(reading) for _, reading in waiting)
+        have = "have waited up to" if len(waiting) > 1 else "has waited"
+        limit = max(reading["deadline_seconds"] for _, reading in waiting)
+        if kind == "starting":
+            yield f"{who} {have} {seconds(longest)} for {whom} to start"
+        elif kind == "finishing":
+            yield f"{who} {have} {seconds(longest)} for {whom} to be done, too"
         else:
-            limit = reading["deadline_seconds"]
-            yield f"{label} has waited {how_long} for {whom}" + f", and will for {seconds(limit)}" * (limit > waits)
+            until = f", and will for {seconds(limit)}" if limit > longest else ""
+            yield f"{who} {have} {seconds(longest)} for {whom}{until}"
 
 
 def _slow(now: Sequence[tuple[str, Reading]]) -> Iterator[str]:

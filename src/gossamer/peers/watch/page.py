@@ -138,7 +138,7 @@ def curves(labels: Sequence[str], statuses: Sequence[Status]) -> str:
     }
     metric = distinct(status.reading.metric for status in statuses if status.reading)
     charts = [
-        Chart("Round", "rounds that are complete", WATCHED, "round", plain),
+        Chart("Round", "rounds that are complete", WATCHED, "round", plain, linear=True),
         Chart("Training loss", "mean of the last round's local steps", WATCHED, "train_loss", plain),
         Chart(
             metric.capitalize() if metric != "–" else "Evaluation",

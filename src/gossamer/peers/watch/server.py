@@ -1,5 +1,6 @@
 """The server of a group's page, to this machine only."""
 
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import SplitResult
@@ -8,6 +9,8 @@ from gossamer.peers.watch import page
 from gossamer.peers.watch.scrape import SECONDS
 from gossamer.peers.watch.watched import INTERVAL_SECONDS, Status, Watched
 from gossamer.runs.watch.loopback import LoopbackHandler, LoopbackServer
+
+MOST_OFTEN = 4.0  # times as long as it takes to make the page of a large group pass before it is made again
 
 
 class PeerWatchServer(LoopbackServer):
@@ -46,15 +49,16 @@ class _Handler(LoopbackHandler):
     def _follow(self) -> None:
         """Send the page anew whenever it has changed, until it is closed."""
         self.head("text/event-stream")
-        seen = ""
+        seen, pause = "", self.server.interval_seconds
         try:
-            while not self.server.closing.wait(self.server.interval_seconds):
-                statuses = self.server.statuses()
+            while not self.server.closing.wait(pause):
+                began, statuses = time.monotonic(), self.server.statuses()
                 if (text := page.content(statuses)) != seen:
                     self.send_state(page.summary(statuses))
                     self.send_content(text)
                     seen = text
                 else:
                     self.send_nothing()
+                pause = max(self.server.interval_seconds, MOST_OFTEN * (time.monotonic() - began))
         except OSError:
             pass  # the page was closed
