@@ -1,15 +1,14 @@
-"""The live page of a group: real peers, pages that are hostile, and what is said of them in words."""
+"""The live page of a group: real peers, hostile ones, and what is said of them in words."""
 
 import http.client
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan, nan
@@ -17,15 +16,14 @@ from pathlib import Path
 
 import pytest
 from harness import DIGITS, PATIENT, events, until
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from pages import LEAST, answering, endless, page, silent
 from test_run_peer import EXPERIMENT, configs
 
 from gossamer.cli import main as cli
 from gossamer.experiments.experiment import Evaluation
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import PeerConfig, Timeouts
-from gossamer.peers.counters import MEANINGS, Counters, Gauge, serve
+from gossamer.peers.counters import MEANINGS
 from gossamer.peers.gauges import GAUGES
 from gossamer.peers.grpc.queues import Mailbox
 from gossamer.peers.identity import group
@@ -38,170 +36,11 @@ from gossamer.peers.transport import Arrived
 from gossamer.peers.watch import PeerWatchServer
 from gossamer.peers.watch.attention import STATES, attention, clock, labels_of, listed, state
 from gossamer.peers.watch.page import content
-from gossamer.peers.watch.scrape import MOST_SERIES, Reading, ScrapeError, fetch, read, reading_of, series_of
+from gossamer.peers.watch.scrape import Reading
 from gossamer.peers.watch.watched import History, Point, Status
 from gossamer.training.privacy import Privacy
 
 ROOT = Path(__file__).parent.parent.parent
-LEAST = b"gossamer_round 3.0\n"  # of a page that is taken for a peer's
-Answer = Callable[[socket.socket], None]
-
-
-@contextmanager
-def answering(answer: Answer) -> Iterator[int]:
-    """The port at which every caller gets this answer, whatever it asks."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def one(connection: socket.socket) -> None:
-            with connection, suppress(OSError):
-                connection.recv(65536)
-                answer(connection)
-
-        def serve_all() -> None:
-            with suppress(OSError):
-                while True:
-                    threading.Thread(target=one, args=(server.accept()[0],), daemon=True).start()
-
-        threading.Thread(target=serve_all, daemon=True).start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
-
-
-def page(body: bytes, head: bytes = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n") -> Answer:
-    return lambda connection: connection.sendall(head + body)
-
-
-def endless(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
-    while True:
-        connection.sendall(b"# more of it\n" * 5000)
-
-
-def dripping(connection: socket.socket) -> None:
-    """Each byte comes soon after the one before, and the last one never; in the head, where clients forget to look."""
-    while True:
-        connection.sendall(b"H")
-        time.sleep(0.05)
-
-
-def silent(connection: socket.socket) -> None:
-    time.sleep(60)
-
-
-HOSTILE = {
-    "endless": (endless, "longer than 250 kB"),
-    "huge": (page(LEAST + b"# more of it\n" * 100_000), "longer than 250 kB"),
-    "a million series": (page(b"".join(b"gossamer_x%d 1\n" % i for i in range(1_000_000))), "longer than 250 kB"),
-    "too many series": (page(LEAST + b"gossamer_x 1\n" * MOST_SERIES), "more than 2000 series"),
-    "dripping": (dripping, "no page within 0.5 s"),
-    "silent": (silent, "no page within 0.5 s"),
-    "closed at once": (lambda connection: None, "no page of metrics"),
-    "another status": (page(LEAST, b"HTTP/1.0 404 Not Found\r\n\r\n"), "no page of metrics"),
-    "no HTTP": (page(b"", b"SSH-2.0-OpenSSH_9.2\r\n\r\n"), "no page of metrics"),
-    "broken off": (page(LEAST, b"HTTP/1.0 200 OK\r\nContent-Length: 9000\r\n\r\n"), "broke off"),
-    "not text": (page(LEAST + b"\xff\xfe"), "not text"),
-    "a long line": (page(LEAST + b"gossamer_x" + b"x" * 3000 + b" 1\n"), "not in the format"),
-    "wrong text": (page(LEAST + b"gossamer_rounds{ 4\n"), "not in the format"),
-    "wrong number": (page(b"gossamer_round 1_000\n"), "not in the format"),
-    "wrong label": (page(LEAST + b'gossamer_phase{phase="a" "b"} 1\n'), "not in the format"),
-    "another program's": (page(b"python_info 1\n"), "not that of a Gossamer peer"),
-    "empty": (page(b""), "not that of a Gossamer peer"),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_page_that_is_no_peers_is_told_in_a_few_words_and_in_time(name: str) -> None:
-    answer, told = HOSTILE[name]
-    began = time.monotonic()
-    with answering(answer) as port, pytest.raises(ScrapeError, match=told):
-        read("127.0.0.1", port, 0.5)
-    assert time.monotonic() - began < 3
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "a..b", "x" * 300, "no-such-host.invalid"])
-def test_where_nobody_listens_there_is_no_page(host: str) -> None:
-    with pytest.raises(ScrapeError):
-        fetch(host, free_ports(1)[0], 2)
-
-
-@settings(max_examples=50)
-@given(st.binary(max_size=200), st.text(alphabet='gosamer_ruinfo{}=",\\\n 0123456789.eNa+-', max_size=200))
-def test_whatever_bytes_a_page_has_are_a_reading_or_refused(some: bytes, nearly: str) -> None:
-    for body in (some, LEAST + b"gossamer_" + nearly.encode()):
-        with suppress(ScrapeError):
-            reading_of(series_of(body))
-
-
-@pytest.mark.parametrize("label", ['\\\\"' * 80_000, "\\" * 240_000, 'a="",' * 50_000, "x" * 240_000, '"' * 240_000])
-def test_no_page_takes_long_to_read(label: str) -> None:
-    began = time.process_time()
-    for lines in ([label], [label[:1900]] * (len(label) // 1900)):
-        with suppress(ScrapeError):
-            series_of("".join(f'gossamer_peer_info{{name="{line}"}} 1\n' for line in lines).encode())
-    assert time.process_time() - began < 1
-
-
-def test_what_is_not_a_number_is_not_known_and_text_is_cut() -> None:
-    body = b"""gossamer_round 7
-gossamer_rounds NaN
-gossamer_train_loss +Inf
-gossamer_bytes_out_total 1e999
-gossamer_bytes_in_total 123456789012345678901234567890
-gossamer_missing_total -2 1700000000000
-gossamer_evaluation{metric="accuracy"} NaN
-gossamer_waiting_seconds{neighbour="sou\\"th\\\\"} 4.5
-gossamer_waiting_seconds{nothing="x"} 4.5
-gossamer_phase{phase="sleeping"} 1
-gossamer_peer_info{name="%s",metric="accuracy",unknown="a\\nb"} 1
-process_resident_memory_bytes 3e+08
-something_else nobody reads this
-""" % (b"n" * 500)
-    found = reading_of(series_of(body))
-    assert found["round"] == 7
-    assert found["missing"] == -2
-    assert all(isnan(found[name]) for name in ("rounds", "train_loss", "bytes_out", "bytes_in"))
-    assert isnan(found.score)
-    assert found.waiting == {'sou"th\\': 4.5}
-    assert found.phase == ""
-    assert found.name == "n" * 63 + "…"
-    assert found["process_resident_memory_bytes"] == 3e8
-
-
-def test_what_a_peer_serves_is_what_is_read() -> None:
-    counters = Counters()
-    counters.add(bytes_out=120, late_used=2)
-    gauges = [
-        Gauge("round", "", [({}, 3.0)]),
-        Gauge("peer_info", "", [({"name": 'no"rth\n', "metric": "accuracy"}, 1.0)]),
-        Gauge("phase", "", [({"phase": phase}, float(phase == "exchanging")) for phase in PHASES]),
-        Gauge("neighbour_up", "", [({"neighbour": "south"}, 0.0), ({"neighbour": "east"}, 1.0)]),
-        Gauge("evaluation", "", [({"metric": "accuracy"}, 0.75), ({"metric": "test_loss"}, 1.5)]),
-    ]
-    end, port = serve("127.0.0.1", 0, counters, lambda: gauges)
-    found = read("127.0.0.1", port)
-    threading.Timer(0.2, lambda: read("127.0.0.1", port)).start()
-    end()  # once it was read again
-    assert (found.name, found.phase, found.score) == ('no"rth', "exchanging", 0.75)
-    assert found.neighbours == {"south": False, "east": True}
-    assert (found["bytes_out"], found["late_used"], found["missing"]) == (120, 2, 0)
-    assert found["process_resident_memory_bytes"] > 1e6
-
-
-def test_a_page_that_is_watched_is_there_for_one_more_reading() -> None:
-    phases = ["training"]
-    gauges = [Gauge("round", "", [({}, 3.0)])]
-    end, port = serve("127.0.0.1", 0, Counters(), lambda: [*gauges, Gauge("phase", "", [({"phase": phases[0]}, 1.0)])])
-    assert read("127.0.0.1", port).phase == "training"
-    phases[0] = "done"
-    ending = threading.Thread(target=end)
-    ending.start()
-    assert read("127.0.0.1", port).phase == "done"
-    ending.join(10)
-    with pytest.raises(ScrapeError, match="refused"):
-        read("127.0.0.1", port)
-    began = time.monotonic()
-    serve("127.0.0.1", 0, Counters(), list)[0]()
-    assert time.monotonic() - began < 1.5, "nobody reads it"
 
 
 def test_the_mailbox_tells_whose_messages_are_waited_for() -> None:

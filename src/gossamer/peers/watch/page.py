@@ -113,7 +113,7 @@ def columns(metric: str) -> list[Column]:
         Column(Head("", metric, metric), lambda reading: known(reading.score, metric_text(metric))),
         Column(Head(sent, "per round", "sent per round"), per_round("bytes_out")),
         Column(Head(sent, "total", "sent"), of("bytes_out", size)),
-        Column(Head(sent, "again", "sent again"), of("bytes_resent", size), always=False),
+        Column(Head(sent, "resent", "resent"), of("bytes_resent", size), always=False),
         Column(Head(sent, "relayed", "relayed"), of("relayed_bytes", size), always=False),
         Column(Head(received, "per round", "received per round"), per_round("bytes_in")),
         Column(Head(received, "total", "received"), of("bytes_in", size)),
