@@ -241,7 +241,7 @@ def alone(tmp_path: Path) -> PeerConfig:
 @pytest.mark.parametrize("private", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_peer_is_followed_from_its_first_round_to_its_last(private: bool, tmp_path: Path) -> None:
     config = alone(tmp_path)
-    experiment = replace(EXPERIMENT, evaluation=Evaluation(every=2), rounds=8)
+    experiment = replace(EXPERIMENT, evaluation=Evaluation(every=2), rounds=8, settle=2)
     if private:
         experiment = replace(experiment, privacy=Privacy(clip=1.0, noise=1.0))
     log = Log(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))

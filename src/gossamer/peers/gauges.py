@@ -2,7 +2,7 @@
 
 import time
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from gossamer import __version__
 from gossamer.experiments.experiment import named
@@ -22,7 +22,7 @@ GAUGES = {
     "phase_seconds": "how long it has been doing so",
     "waiting_seconds": "how long it has waited for this neighbour, of each that it waits for now",
     "round_seconds": "how long the last round took",
-    "train_loss": "mean loss of the last round's local steps; not told under privacy",
+    "train_loss": "mean loss of the local steps, in the last round that had any; not told under privacy",
     "evaluation": "the last evaluation of this peer's model on the test samples, by metric",
     "evaluation_round": "the round of the last evaluation",
     "neighbours": "neighbours of the next exchange",
@@ -40,6 +40,7 @@ def gauges(name: str, run: str, node: "Node", transport: "GrpcTransport") -> lis
     up = {n: transport.alive(n) for n in near}
     phase, now = node.progress.phase, time.monotonic()
     last, tested = node.progress.last, node.progress.last_evaluation
+    loss = node.progress.last_training.get("train_loss")
     info = {
         "name": name,
         "run": run,
@@ -64,8 +65,8 @@ def gauges(name: str, run: str, node: "Node", transport: "GrpcTransport") -> lis
     }
     if _is_number(last.get("seconds")):
         found["round_seconds"] = last["seconds"]
-    if _is_number(last.get("train_loss")) and not node.experiment.privacy.on:  # of its data, and without noise
-        found["train_loss"] = last["train_loss"]
+    if _is_number(loss) and not node.experiment.privacy.on:  # of its data, and without noise
+        found["train_loss"] = loss
     of = ("test_loss", node.task.metric, *node.task.more_metrics)  # what is tested on its own data stays its own
     if scores := [({"metric": each}, float(tested[each])) for each in of if _is_number(tested.get(each))]:
         found |= {"evaluation": scores, "evaluation_round": tested["round"]}
@@ -74,5 +75,5 @@ def gauges(name: str, run: str, node: "Node", transport: "GrpcTransport") -> lis
     ]
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and isfinite(value)

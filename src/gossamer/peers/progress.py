@@ -38,6 +38,7 @@ class Progress:
     def __init__(self) -> None:
         self.enter("starting")
         self.last: dict[str, Any] = {}  # the metrics of the last round
+        self.last_training: dict[str, Any] = {}  # of the last that had local steps
         self.last_evaluation: dict[str, Any] = {}  # and of the last that was evaluated
 
     def enter(self, name: str, awaited: Callable[[], Iterable[int]] = tuple) -> None:
@@ -47,6 +48,8 @@ class Progress:
     def note(self, metrics: Mapping[str, Any]) -> None:
         """Of a round that is complete."""
         self.last = dict(metrics)
+        if "train_loss" in metrics:
+            self.last_training = self.last
         if "test_loss" in metrics:
             self.last_evaluation = self.last
 

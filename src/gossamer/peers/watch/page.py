@@ -139,7 +139,7 @@ def curves(labels: Sequence[str], statuses: Sequence[Status]) -> str:
     metric = distinct(status.reading.metric for status in statuses if status.reading)
     charts = [
         Chart("Round", "rounds that are complete", WATCHED, "round", plain, linear=True),
-        Chart("Training loss", "mean of the last round's local steps", WATCHED, "train_loss", plain),
+        Chart("Training loss", "mean over the local steps of a round", WATCHED, "train_loss", plain),
         Chart(
             metric.capitalize() if metric != "–" else "Evaluation",
             "of each peer's model on the test samples",
