@@ -20,7 +20,7 @@ from harness import DIGITS, events, until
 
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import Timeouts
-from gossamer.peers.counters import MOST_READERS, Counters, serve
+from gossamer.peers.counters import MOST_READERS, Counters, Gauge, serve
 from gossamer.peers.grpc import connections
 from gossamer.peers.grpc.connections import Connections, most_connections
 from gossamer.peers.identity import keys
@@ -364,7 +364,7 @@ def test_readers_that_hold_the_page_of_metrics_open_are_few_and_must_go(monkeypa
         return False
 
     monkeypatch.setattr(counters._PageHandler, "timeout", 600)
-    end, port = serve("127.0.0.1", 0, Counters(), lambda: {"round": 7.0})
+    end, port = serve("127.0.0.1", 0, Counters(), lambda: [Gauge("round", "complete", [({}, 7.0)])])
     with ExitStack() as at_the_end:
         at_the_end.callback(end)
         readers = hold(20 * MOST_READERS)

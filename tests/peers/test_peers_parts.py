@@ -34,7 +34,7 @@ from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log, has_handlers
 from gossamer.peers.peer import ExpiryNotice
 from gossamer.peers.peer import _resume as resume
-from gossamer.peers.rounds import Waits
+from gossamer.peers.progress import Waits
 from gossamer.peers.transport import Arrived
 from gossamer.runs import checkpoint
 from gossamer.simulator.simulation import Simulation

@@ -2,13 +2,17 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
+from math import inf
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 MOST_READERS = 16  # of the page, at once
 READER_SECONDS = 5.0  # of silence, after which one must go
+WATCHED_SECONDS = 5.0  # a page that was read so lately is being watched,
+LAST_SECONDS = 2.0  # and at the end is kept so long for the next reading, so that who watches learns how it went
 
 MEANINGS = {
     "messages_out": "messages that a neighbour has acknowledged",
@@ -59,11 +63,19 @@ class Counters:
         self.add(**{name: amount for name, amount in totals.items() if name in MEANINGS})
 
 
+class Gauge(NamedTuple):
+    """What can be seen now: one value, or one per set of labels."""
+
+    name: str
+    meaning: str
+    values: list[tuple[dict[str, str], float]]
+
+
 def serve(
-    host: str, port: int, counters: Counters, gauges: Callable[[], dict[str, float]]
+    host: str, port: int, counters: Counters, gauges: Callable[[], Iterable[Gauge]]
 ) -> tuple[Callable[[], None], int]:
     """A Prometheus page of the counters, and of what else is to be seen now; what ends it, and its port."""
-    from prometheus_client import CollectorRegistry, make_wsgi_app
+    from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
@@ -71,20 +83,26 @@ def serve(
         def collect(self) -> Iterable[Metric]:
             for name, amount in counters.totals().items():
                 yield CounterMetricFamily(f"gossamer_{name}", MEANINGS[name], value=amount)
-            for name, amount in gauges().items():
-                yield GaugeMetricFamily(f"gossamer_{name}", name.replace("_", " "), value=amount)
+            for gauge in gauges():
+                family = GaugeMetricFamily(f"gossamer_{gauge.name}", gauge.meaning)
+                for labels, amount in gauge.values:
+                    family.add_sample(family.name, labels, amount)
+                yield family
+            server.was_read()
 
     class Server(_PageServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Page())
+    ProcessCollector(registry=registry)  # memory, processor time and descriptors, by the names that all programs use
     server = Server((host.strip("[]"), port), _PageHandler)
     server.set_app(make_wsgi_app(registry))
     thread = threading.Thread(target=server.serve_forever, daemon=True, name="metrics")
     thread.start()
 
     def end() -> None:
+        server.wait_for_last_readers()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -99,7 +117,23 @@ class _PageServer(ThreadingMixIn, WSGIServer):
 
     def __init__(self, *arguments: Any) -> None:
         self._free = threading.Semaphore(MOST_READERS)
+        self._read = threading.Event()
+        self._read_at = -inf  # by time.monotonic()
         super().__init__(*arguments)
+
+    def was_read(self) -> None:
+        self._read_at = time.monotonic()
+        self._read.set()
+
+    def wait_for_last_readers(self) -> None:
+        """If the page is watched, until it was read once more and whoever reads it has it; not for long."""
+        if time.monotonic() - self._read_at > WATCHED_SECONDS:
+            return
+        until = time.monotonic() + LAST_SECONDS
+        self._read.clear()
+        self._read.wait(LAST_SECONDS)
+        for _ in range(MOST_READERS):
+            self._free.acquire(timeout=max(0.0, until - time.monotonic()))
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):

@@ -23,6 +23,7 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters, serve
 from gossamer.peers.data import prepare
+from gossamer.peers.gauges import gauges
 from gossamer.peers.grpc.connections import raise_descriptor_limit
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import group, keys
@@ -139,7 +140,7 @@ def _run(experiment: Experiment, config: PeerConfig, timeouts: Timeouts, log: Lo
         at_the_end.callback(lambda: transport.close(time.monotonic() + timeouts.deadline_seconds))
         _watch(signals, config, transport, experiment.nodes, at_the_end, log)
         if config.metrics:
-            _serve_metrics(config.metrics, node, transport, at_the_end, log)
+            _serve_metrics(config, node, transport, members.run, at_the_end, log)
         if node.round < node.experiment.rounds:  # else only its results are missing
             node.wait_for_group(transport, [n for n in members.nodes if n != me.node], lambda: signals.leave)
             saved_at = _run_rounds(node, transport, config, run_id, signals, ledger)
@@ -192,6 +193,8 @@ def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment,
         node.counters.restore(saved.totals)
         log("resumed", round=saved.round)
     kept = files.read_lines(config.out / "metrics.jsonl", node.round, strict=False)
+    for row in kept:
+        node.progress.note(row)
     try:
         if found is None:
             files.replace(config.out / "experiment.toml", toml.dumps(experiment).encode(), private=True)
@@ -224,9 +227,11 @@ def _run_rounds(
         metrics |= {name: totals[name] for name in ("bytes_out", "bytes_in", "neighbours_lost", "neighbours_found")}
         metrics["node"] = node.me
         metrics["cpu_seconds"] = round(time.process_time() - cpu_began, 4)  # of all threads
+        node.progress.note(metrics)
         _append(config, metrics, node.log)
         if node.round % config.checkpoint_every == 0:
             saved_at = _save(node, config, run_id, saved_at)
+        node.progress.enter("pausing")
         while time.monotonic() < began + config.round_seconds and not signals.leave and not node.is_behind(transport):
             time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
@@ -324,25 +329,23 @@ class ExpiryNotice:
         self._next = None
 
 
-def _serve_metrics(where: str, node: Node, transport: GrpcTransport, at_the_end: ExitStack, log: Log) -> None:
-    def gauges() -> dict[str, float]:
-        round = node.round
-        near = {n for each in node.neighbours(node.exchange) for n in each}
-        return {
-            "round": round,
-            "neighbours": len(near),
-            "neighbours_alive": sum(transport.alive(n) for n in near),
-            "deadline_seconds": node.waits.deadline_seconds,
-            "certificate_seconds": keys.seconds_left(transport.credentials),
-            "clock_skew_seconds": max(list(transport.skews.values()), default=0.0),
-        }
-
-    host, port = group.address_of(where)
+def _serve_metrics(
+    config: PeerConfig, node: Node, transport: GrpcTransport, run: str, at_the_end: ExitStack, log: Log
+) -> None:
+    assert config.metrics is not None
+    host, port = group.address_of(config.metrics)
     try:
-        end, port = serve(host, port, node.counters, gauges)
+        end, port = serve(host, port, node.counters, lambda: gauges(config.name, run, node, transport))
     except OSError as error:
-        raise ExperimentError(f"{where} cannot be listened on ({error.strerror}); --metrics names another") from None
+        raise ExperimentError(
+            f"{config.metrics} cannot be listened on ({error.strerror}); --metrics names another"
+        ) from None
     at_the_end.callback(end)
+
+    def ended(kind: type[BaseException] | None, *_: object) -> None:
+        node.progress.enter("failed" if kind else "done" if node.round >= node.experiment.rounds else "left")
+
+    at_the_end.push(ended)  # before the page ends, so that who reads it learns how it went
     log("metrics", address=f"http://{host}:{port}/metrics")
 
 

@@ -1,9 +1,7 @@
 """One node of an experiment on a real network: the rounds, and what to do when others are slow, away or gone."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -20,6 +18,7 @@ from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
 from gossamer.peers.mass_account import MassAccount
+from gossamer.peers.progress import Progress, Waits
 from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
 from gossamer.runs.weights import model_digest
@@ -31,33 +30,10 @@ from gossamer.wire.endpoint import check_values
 from gossamer.wire.frame import Frame
 from gossamer.wire.resync import has_cumulative
 
-PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
-LEAST_SECONDS = 1.0  # and at least this
 SUMS = "sums."  # before the names of cumulative parts in a state
 VOTING_ROUNDS = 8
 GROWTH_ROUNDS = 1000  # in which the limit of cumulative parts grows by as much as it was at first
 FAR = 1000.0  # a number so many times larger than any of this peer's own is nothing that a neighbour can have learned
-
-
-@dataclass
-class Waits:
-    """How long rounds have waited for messages."""
-
-    timeouts: Timeouts
-
-    def __post_init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=20)
-
-    def add(self, seconds: float, complete: bool) -> None:
-        if complete:
-            self._last.append(seconds)
-
-    @property
-    def deadline_seconds(self) -> float:
-        most = self.timeouts.deadline_seconds
-        if not self.timeouts.adaptive or len(self._last) < self._last.maxlen:  # type: ignore[operator]
-            return most
-        return min(most, max(LEAST_SECONDS, PATIENCE * max(self._last)))
 
 
 class Node:
@@ -91,7 +67,7 @@ class Node:
             self.late_exchanges = max(self.late_exchanges, self.experiment.rounds * self.experiment.exchanges)
         # A neighbour that goes on from an earlier state has other sums than were heard; but no mass may count twice.
         self.hears_again = has_cumulative(algorithm.parts) and algorithm.on_missing == "keep_own"
-        self.waits = Waits(timeouts)
+        self.waits, self.progress = Waits(timeouts), Progress()
         self._test_samples = chosen_test_samples(self.experiment, self.task)
         personal = self.experiment.evaluation.personal
         self._personal = personal_shards(self.experiment, self.task, me, samples) if personal else []
@@ -145,6 +121,7 @@ class Node:
         near = self.near(self.round) | {node for each in self.neighbours(exchanges.stop) for node in each}
         transport.watch(sorted(near))
         transport.begin(self.exchange)
+        self.progress.enter("training" if trains else "settling")
         losses = self.block.train(self.round)
         if time.monotonic() - started > self.timeouts.deadline_seconds:
             self.state_transfer.absence.begin()  # the others have not waited for so long
@@ -169,6 +146,7 @@ class Node:
     def _exchange(self, exchange: int, transport: Transport) -> tuple[float, int]:
         """Send and receive; how long it waited, and how many messages it had to do without."""
         receivers, senders = self.neighbours(exchange)
+        self.progress.enter("exchanging" if self.trains else "settling", lambda: transport.awaited())
         if exchange != self.exchange:
             transport.begin(exchange)
         message = self.block.send(exchange)
@@ -201,6 +179,7 @@ class Node:
     def evaluation(self) -> dict[str, float | None]:
         if not self.experiment.evaluates_after(self.round):
             return {}
+        self.progress.enter("evaluating")
         model, buffers = self.block.models()[0], self.block.buffers[0]
         try:
             loss, score, *more = self.task.measure(model, self._test_samples, buffers)
@@ -293,6 +272,7 @@ class Node:
         """Wait for the others, so that all begin together; if most have begun, no longer than the rest may take."""
         transport.begin(self.exchange)
         transport.watch(others)
+        self.progress.enter("starting", lambda: [node for node in others if not transport.answered(node)])
         begun = time.monotonic()
         until = begun + self.timeouts.start_seconds
         while time.monotonic() < until and not leaving():
@@ -333,6 +313,9 @@ class Node:
             self.round = settles_at
         transport.begin(self.exchange)
         before, until = rounds(), time.monotonic() + self.timeouts.deadline_seconds
+        if self.round == settles_at:
+            slower = [node for node in voters if self.round_of(node, transport) < settles_at]
+            self.progress.enter("settling", lambda: slower)
         while self.round == settles_at and not most_settle() and not leaving() and time.monotonic() < until:
             time.sleep(0.05)
             if (now := rounds()) != before:  # as long as any of them goes on
@@ -365,9 +348,12 @@ class Node:
         transport.begin(self.exchange)
         near = {node for each in self.neighbours(max(0, self.exchange - 1)) for node in each}
         until = time.monotonic() + self.timeouts.deadline_seconds
-        while time.monotonic() < until and not leaving():
-            if all(not transport.alive(n) or (transport.round_of(n) or 0) >= self.exchange for n in near):
-                return
+
+        def behind() -> list[int]:
+            return [n for n in near if transport.alive(n) and (transport.round_of(n) or 0) < self.exchange]
+
+        self.progress.enter("finishing", behind)
+        while behind() and time.monotonic() < until and not leaving():
             time.sleep(0.05)
 
     # What is kept.

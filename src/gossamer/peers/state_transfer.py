@@ -103,6 +103,7 @@ class StateTransfer:
                 f"the others are in round {most + 1} and this peer in {node.round + 1}; this algorithm "
                 "cannot be joined half-way; take one such as dpsgd, jwins or sparse-push"
             )
+        node.progress.enter("catching-up")
         algorithm = node.experiment.algorithm
         pairs = algorithm.asynchronous and algorithm.on_missing == "keep_own"
         if node.experiment.privacy.on or pairs:

@@ -38,6 +38,9 @@ class Transport(Protocol):
     def collect(self, round: int, senders: Sequence[int], until: float) -> list[Arrived]:
         """What came for this round and, late, for earlier ones. Waits for these senders, as long as there is hope."""
 
+    def awaited(self) -> Sequence[int]:
+        """For whom the thread in `publish` or `collect` waits now; asked by another one."""
+
     def alive(self, node: int) -> bool:
         """Is this node there, as far as is known?"""
 

@@ -53,6 +53,7 @@ class Outbox:
         self._links: dict[int, Link] = {}
         self._incarnations: dict[int, int] = {}  # the last known of each other peer
         self._sent_to: dict[int, int] = {}  # the incarnation of each that the last message was for
+        self.awaited: tuple[int, ...] = ()  # the one that has not taken the message before, while `publish` waits
         self._lock = threading.RLock()
 
     def publish(self, round: int, receivers: Sequence[int], payload: Payload, until: float) -> None:
@@ -62,7 +63,9 @@ class Outbox:
                 self._done(receiver, round, 0, 0, False)
                 continue
             outgoing = Outgoing(round, lambda to=receiver: payload(to), give_up)  # type: ignore[misc]
+            self.awaited = (receiver,)
             self._link(receiver).offer(outgoing, until)
+            self.awaited = ()
 
     def oldest(self, node: int) -> int | None:
         """The first round of which a message to this node has not been taken."""

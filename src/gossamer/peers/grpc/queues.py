@@ -151,6 +151,7 @@ class Mailbox:
         self._waiting: dict[int, dict[int, Arrived]] = {}  # by sender and round
         self._used: dict[int, int] = {}  # the last round of each sender that was taken
         self._announced: dict[int, int] = {}  # the last round of each sender that came, or waits to
+        self.awaited: tuple[int, ...] = ()  # whose messages `take` waits for
         self._changed = threading.Condition()
 
     def put(self, arrived: Arrived, until: float) -> Verdict:
@@ -191,18 +192,20 @@ class Mailbox:
 
         taken: list[Arrived] = []
 
-        def still_to_come() -> bool:
+        def still_to_come() -> tuple[int, ...]:
             came = {arrived.sender for arrived in taken if arrived.round == round}
-            return any(
-                sender not in came and not self._settled(sender, round) and not cannot_arrive(sender, round)
+            return tuple(
+                sender
                 for sender in senders
+                if sender not in came and not self._settled(sender, round) and not cannot_arrive(sender, round)
             )
 
         with self._changed:
             while True:
                 taken += self._pop(round)  # at once, so that there is room for what is still to come
                 left = until - time.monotonic()
-                if left <= 0 or not still_to_come():
+                self.awaited = still_to_come() if left > 0 else ()
+                if not self.awaited:
                     return sorted(taken, key=lambda arrived: (arrived.sender, arrived.round))
                 self._changed.wait(min(left, 1.0))
 

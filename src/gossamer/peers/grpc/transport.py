@@ -133,6 +133,9 @@ class GrpcTransport:
         self.counters.add(late_dropped=len(came) - len(known))
         return known
 
+    def awaited(self) -> Sequence[int]:
+        return self.outbox.awaited or self.mailbox.awaited
+
     def _fits(self, node: int) -> bool:
         member = self.group.nodes.get(node)
         return member is not None and node not in self.differences and self.me.can_meet(member)

@@ -59,6 +59,7 @@ class Chart(NamedTuple):
     y: str  # a key of a run's rows
     text: Text  # how a y value is written
     band: tuple[str, str] = ("", "")  # keys of its edges when there is one seed
+    linear: bool = False  # however far apart the values are
 
 
 Lines = dict[str, list[Point]]  # by label
@@ -107,7 +108,8 @@ def _plane(chart: Chart, lines: Lines, drawn: list[Point]) -> Plane:
     heights = [value for point in drawn for value in point[1:] if isfinite(value)]
     heights += [0.0] * (chart.text is size)  # small swings in bytes should look small
     positive = [value for value in heights if value > 0]
-    log = not chart.y.endswith("_mean") and max(positive, default=1.0) > 100 * min(positive, default=1.0)
+    linear = chart.linear or chart.y.endswith("_mean")
+    log = not linear and max(positive, default=1.0) > 100 * min(positive, default=1.0)
     across = [point.x for point in drawn if not chart.x.log or point.x > 0]
     x = axis(across, log=chart.x.log, from_zero=not chart.x.log, whole=chart.x is ROUNDS)
     tagged = len(lines) <= MOST_TAGS

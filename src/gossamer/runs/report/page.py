@@ -2,6 +2,7 @@
 
 import os
 from base64 import b64encode
+from collections.abc import Collection
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -80,12 +81,12 @@ def notes(groups: Groups) -> str:
     return "".join(f"<p>{safe(line)}.</p>\n" for line in lines)
 
 
-def legend(groups: Groups) -> str:
+def legend(labels: Collection[str]) -> str:
     """A box per label, which hides what is drawn of it. CSS does it, without script."""
-    if len(groups) < 2:
+    if len(labels) < 2:
         return ""
     rules, boxes = "", ""
-    for index, label in enumerate(groups):
+    for index, label in enumerate(labels):
         rules += f"body:has(#c{index}:not(:checked)) .k{index}{{display:none}}\n"
         pointed = f"#l{index}:hover,#c{index}:focus-visible"
         rules += f"body:has({pointed}) .k:not(.k{index}){{opacity:.12}}\n"

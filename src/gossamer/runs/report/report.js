@@ -101,7 +101,9 @@
     present(svg, found, found[0], at.x, at.y);
   }
 
+  let pointer = null; // where it is
   function pointed(event) {
+    pointer = [event.clientX, event.clientY];
     const target = event.target.closest?.("[data-tip]");
     const svg = event.target.closest?.("svg.chart");
     if (svg) return read(svg, event.clientX, event.clientY);
@@ -120,18 +122,31 @@
     step(svg, event.key === "ArrowLeft" ? -1 : 1);
   });
 
-  // A live page: the server sends all that is in <main>; what was hidden or opened stays so.
+  // A live page: the server sends all that is in <main>; what was hidden, opened, scrolled, focused or pointed at
+  // stays so, since a page of peers comes anew every second.
   function refresh(main, html) {
     const hidden = new Set([...main.querySelectorAll("input:not(:checked)")].map((box) => box.dataset.name));
-    const names = (box) => box.querySelector("summary").textContent + (box.closest("figure")?.textContent.slice(0, 40) ?? "");
+    const names = (box) => box.querySelector("summary").textContent
+      + (box.closest("figure")?.querySelector("figcaption").textContent ?? "");
     const open = new Set([...main.querySelectorAll("details[open]")].map(names));
-    const at = document.activeElement?.id;
+    const places = () => [...main.querySelectorAll("svg.chart, .scroll, summary, input")];
+    const at = document.activeElement?.id, place = places().indexOf(document.activeElement);
+    const pointedAt = document.activeElement?.pointedAt, wasShown = shown;
+    const scrolled = [...main.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
     hide();
     main.innerHTML = html;
     for (const box of main.querySelectorAll("input[data-name]")) box.checked = !hidden.has(box.dataset.name);
     for (const box of main.querySelectorAll("details")) box.open = open.has(names(box));
-    if (at) document.getElementById(at)?.focus({ preventScroll: true });
     prepare(main);
+    main.querySelectorAll(".scroll").forEach((box, i) => box.scrollTo(...(scrolled[i] ?? [0, 0])));
+    const focused = at ? document.getElementById(at) : places()[place];
+    focused?.focus({ preventScroll: true });
+    if (!wasShown) return;
+    const under = pointer && document.elementFromPoint(...pointer)?.closest("svg.chart");
+    if (under) return read(under, ...pointer);
+    if (!focused?.matches("svg.chart")) return;
+    focused.pointedAt = pointedAt;
+    step(focused, 0);
   }
   const main = document.querySelector("main");
   if (main.dataset.events) {

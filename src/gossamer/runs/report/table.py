@@ -1,6 +1,6 @@
 """The table of results, one row per label. On a narrow screen each row is a card with all of its figures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import isfinite
 from statistics import fmean, stdev
@@ -23,36 +23,53 @@ def results(groups: Groups, metric: str) -> str:
     always = ("mean", "total", "time") if of_peers else ("mean", "min – max over nodes", "total", "time")
     told = [(column, [column.text(curves) for curves in groups.values()]) for column in columns(metric, several)]
     shown = [(column, cells) for column, cells in told if column.head in always or set(cells) - {"–"}]
-    rows = ""
-    for index, label in enumerate(groups):
-        rows += f'<tr role="row"><th scope="row" role="rowheader"><span class="swatch {colour(index)}"></span>'
-        rows += f"{safe(label)}</th>"
-        for column, cells in shown:
-            of_bytes = column.group == "bytes sent" and "sharing" not in column.head
-            head = f"{column.head} sent" if of_bytes else column.head.removesuffix(" over nodes")
-            main = ' class="main"' * (column.head == "mean")
-            rows += f'<td role="cell" data-head="{safe(head)}"{main}>{cells[index]}</td>'
-        rows += "</tr>\n"
+    heads = [Head(column.group, column.head, _on_a_card(column), is_main=column.head == "mean") for column, _ in shown]
+    rows = [(label, [cells[index] for _, cells in shown]) for index, label in enumerate(groups)]
+    named = "peer" if of_peers else "algorithm" if len(groups) == 1 else "run"
+    counted = "are those that the peer sent" if of_peers else "count every copy on every edge, over all nodes"
+    seeds = " With several seeds: mean ± standard deviation over seeds; the range is over all their nodes."
+    return f"""{drawn(named, heads, rows, "Results")}
+<p class="note">After the last round.{tested(runs)} Bytes {counted}.\
+{seeds * several}</p>"""
+
+
+def _on_a_card(column: Column) -> str:
+    of_bytes = column.group == "bytes sent" and "sharing" not in column.head
+    return f"{column.head} sent" if of_bytes else column.head.removesuffix(" over nodes")
+
+
+class Head(NamedTuple):
+    group: str  # what stands over the heads of several columns
+    text: str
+    on_a_card: str  # what stands beside the figure on a narrow screen
+    is_main: bool = False
+
+
+def drawn(named: str, heads: Sequence[Head], rows: Sequence[tuple[str, Sequence[str]]], said: str) -> str:
+    """A table with one row per label; cells are HTML. Screen readers say what it is."""
+    body = ""
+    for index, (label, cells) in enumerate(rows):
+        body += f'<tr role="row"><th scope="row" role="rowheader"><span class="swatch {colour(index)}"></span>'
+        body += f"{safe(label)}</th>"
+        for head, cell in zip(heads, cells, strict=True):
+            main = ' class="main"' * head.is_main
+            body += f'<td role="cell" data-head="{safe(head.on_a_card)}"{main}>{cell}</td>'
+        body += "</tr>\n"
     over = ""
-    for group, of in groupby(column.group for column, _ in shown):
+    for group, of in groupby(head.group for head in heads):
         span = len(list(of))
         over += (
             f'<th colspan="{span}" scope="colgroup">{words([group])}</th>' if group else f'<td colspan="{span}"></td>'
         )
-    named = "peer" if of_peers else "algorithm" if len(groups) == 1 else "run"
     titles = "".join(
-        f'<th scope="col" role="columnheader">{head}</th>' for head in (named, *(c.head for c, _ in shown))
+        f'<th scope="col" role="columnheader">{safe(head)}</th>' for head in (named, *(h.text for h in heads))
     )
-    counted = "are those that the peer sent" if of_peers else "count every copy on every edge, over all nodes"
-    seeds = " With several seeds: mean ± standard deviation over seeds; the range is over all their nodes."
-    return f"""<div class="scroll wide" tabindex="0" role="region" aria-label="Results">
+    return f"""<div class="scroll wide" tabindex="0" role="region" aria-label="{safe(said)}">
 <table class="results" role="table">
 <thead><tr><td></td>{over}</tr>
 <tr role="row">{titles}</tr></thead>
 <tbody>
-{rows}</tbody></table></div>
-<p class="note">After the last round.{tested(runs)} Bytes {counted}.\
-{seeds * several}</p>"""
+{body}</tbody></table></div>"""
 
 
 def columns(metric: str, several: bool) -> list[Column]:
