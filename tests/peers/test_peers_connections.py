@@ -294,12 +294,11 @@ def test_a_sweep_needs_hardly_any_descriptors(no_sweeps: None, two_descriptors: 
 
 def test_a_peer_at_another_address_with_the_same_port_keeps_its_connections(no_sweeps: None) -> None:
     port = port_free_at("127.0.0.1", ELSEWHERE)
-    with accepted(30, port=port) as (kept, _, far):
-        with accepted(30, host=ELSEWHERE, port=port) as (other, _, others):
-            assert kept.sweep() == 30 - connections.FEW - 2 * 2
-            assert all(map(is_open, others))
-            assert other.sweep() == 30 - connections.FEW - 2 * 2
-            assert sum(map(is_open, far)) == connections.FEW + 2 * 2
+    with accepted(30, port=port) as (kept, _, far), accepted(30, host=ELSEWHERE, port=port) as (other, _, others):
+        assert kept.sweep() == 30 - connections.FEW - 2 * 2
+        assert all(map(is_open, others))
+        assert other.sweep() == 30 - connections.FEW - 2 * 2
+        assert sum(map(is_open, far)) == connections.FEW + 2 * 2
     with accepted(60, host="0.0.0.0", clients=("127.0.0.1", ELSEWHERE)) as (kept, _, _):
         assert kept.sweep() == 2 * (30 - connections.FEW - 2 * 2), "whichever address of this machine they are to"
 
