@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -112,7 +114,50 @@ def test_two_of_whom_neither_can_be_reached_are_told_what_would_help(place: Path
 def test_one_that_is_not_there_is_named_with_its_address(place: Path) -> None:
     checks = examined(place, "alice", seconds=1)
     assert [check.ok for check in checks] == [True, True, True, True, False]
-    assert checks[-1].told.startswith("not there: 127.0.0.1:")
+    assert re.match(r"not there \(127.0.0.1:\d+\): connection refused: its machine answers, but nothing listens at "
+                    "that port; start it, or its doctor, if it was not started yet", checks[-1].told)  # fmt: skip
+    assert "firewall" not in checks[-1].told
+
+
+@pytest.mark.slow
+def test_one_that_does_not_answer_is_told_apart_from_one_that_is_not_started(place: Path) -> None:
+    told: list[str] = []
+    port = int(re.findall(r":(\d+)", (place / "peers.toml").read_text())[1])
+    with create_server(("127.0.0.1", port)):  # connections are taken, and nothing is ever said
+        config = PeerConfig("alice", place / "peers.toml", place / "keys", place, metrics=None)
+        checks = examine_peer(TWO, config, 6, progress=told.append)
+    assert checks[-1].told.startswith(f"not there (127.0.0.1:{port}): no answer: nothing comes back from there; see")
+    assert re.match(r"waiting for bob \(.*\), \d s at most", told[0])
+
+
+@pytest.mark.slow
+def test_one_without_an_address_that_is_not_started_is_told_so(place: Path) -> None:
+    hide(place, "bob")
+    assert examined(place, "alice", seconds=6)[-1].told.startswith(
+        "not there (no address in peers.toml): it has opened no connection to this peer; start it"
+    )
+
+
+@pytest.mark.slow
+def test_one_with_keys_of_another_authority_is_told_so_at_both(place: Path) -> None:
+    keys.make(place / "other", ["bob"])
+    (place / "experiment.toml").write_text(toml.dumps(TWO))
+
+    def at(name: str, certificates: str) -> subprocess.CompletedProcess[str]:
+        words = ["experiment.toml", "--me", name, "--peers", "peers.toml", "--certs", certificates, "--wait", "15"]
+        command = [sys.executable, "-m", "gossamer", "doctor", *words]
+        return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(at, ("alice", "bob"), ("keys", "other")))
+    for result, other in zip(found, ("bob", "alice"), strict=True):
+        assert re.search(
+            rf"WRONG  {other}: {other} answers at 127.0.0.1:\d+, but its certificate is not of this group's authority; "
+            r"its keys and this peer's were made by different authorities: ca.pem must be the same at both",
+            result.stdout,
+        )
+        assert f"waiting for {other} (" in result.stderr
+        assert all(line.startswith("gossamer: waiting") for line in result.stderr.splitlines()), "nothing of gRPC's"
 
 
 def test_what_cannot_be_used_ends_the_examination(place: Path) -> None:
@@ -132,6 +177,6 @@ def test_the_command_tells_and_exits_with_1(place: Path) -> None:
     result = CliRunner().invoke(cli, [str(word) for word in words])
     assert result.exit_code == 1
     assert "ok     port: listening on 127.0.0.1:" in result.output
-    assert "WRONG  bob: not there" in result.output
+    assert "WRONG  bob: not there (127.0.0.1:" in result.output
     found = json.loads(CliRunner().invoke(cli, [*map(str, words), "--json"]).stdout)
     assert [check["ok"] for check in found] == [True, True, True, True, False]

@@ -1,9 +1,7 @@
 """One node of an experiment on a real network: the rounds, and what to do when others are slow, away or gone."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
@@ -22,6 +20,7 @@ from gossamer.peers.logs import Log
 from gossamer.peers.mass_account import MassAccount
 from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
+from gossamer.peers.waits import WaitingNotice, Waits
 from gossamer.runs.weights import model_digest
 from gossamer.simulator.evaluation import chosen_test_samples, known, personal_shards, scores_of
 from gossamer.training.block import Block, NodeError
@@ -31,33 +30,10 @@ from gossamer.wire.endpoint import check_values
 from gossamer.wire.frame import Frame
 from gossamer.wire.resync import has_cumulative
 
-PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
-LEAST_SECONDS = 1.0  # and at least this
 SUMS = "sums."  # before the names of cumulative parts in a state
 VOTING_ROUNDS = 8
 GROWTH_ROUNDS = 1000  # in which the limit of cumulative parts grows by as much as it was at first
 FAR = 1000.0  # a number so many times larger than any of this peer's own is nothing that a neighbour can have learned
-
-
-@dataclass
-class Waits:
-    """How long rounds have waited for messages."""
-
-    timeouts: Timeouts
-
-    def __post_init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=20)
-
-    def add(self, seconds: float, complete: bool) -> None:
-        if complete:
-            self._last.append(seconds)
-
-    @property
-    def deadline_seconds(self) -> float:
-        most = self.timeouts.deadline_seconds
-        if not self.timeouts.adaptive or len(self._last) < self._last.maxlen:  # type: ignore[operator]
-            return most
-        return min(most, max(LEAST_SECONDS, PATIENCE * max(self._last)))
 
 
 class Node:
@@ -295,9 +271,15 @@ class Node:
         transport.watch(others)
         begun = time.monotonic()
         until = begun + self.timeouts.start_seconds
+
+        def absent() -> dict[str, str]:
+            return {transport.name_of(n): transport.why_absent(n) for n in others if not transport.answered(n)}
+
+        notice = WaitingNotice(self.log, absent)
         while time.monotonic() < until and not leaving():
             if all(transport.answered(node) for node in others):
                 break
+            notice.look(until)
             most = round_of_most(transport.round_of(node) or 0 for node in others)
             if most > self.exchange + self.experiment.exchanges:
                 break
@@ -306,8 +288,7 @@ class Node:
             else:
                 begun = time.monotonic()
             time.sleep(0.05)
-        absent = [node for node in others if not transport.answered(node)]
-        self.log("begins", round=self.round, absent=absent)
+        self.log("begins", round=self.round, absent=list(absent()))
         self.state_transfer.absence.begin()
         transport.started = time.monotonic()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from gossamer.peers.grpc.failures import NO_CONNECTION
 from gossamer.peers.grpc.socket_directory import SocketDirectory
 from gossamer.peers.grpc.tunnels import Pipe, Tunnels
 
@@ -66,7 +67,7 @@ class Dialer:
         if self._tunnels.hand_over(self._node, connection, self._patience):
             self.way = "over its own connection"
             return
-        self.trouble = "it has opened no connection to this peer"
+        self.trouble = NO_CONNECTION
         if self._relay is None:
             connection.close()
             return
