@@ -50,4 +50,5 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_else(temp
         assert new.exists(), "it may just have been made"
         assert all(path.exists() for path in others)
         own.close()
+        own.close()
         assert not own.path.exists()

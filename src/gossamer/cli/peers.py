@@ -184,6 +184,7 @@ def doctor(
 
     Run it on all machines at the same time. It trains nothing and writes nothing.
     """
+    say(f"looking at what {me} needs, and then at the others")  # the imports take a moment
     _need_the_extra()
     from gossamer.peers.doctor import Check, examine_peer
 

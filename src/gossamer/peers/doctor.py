@@ -14,7 +14,7 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData, prepare
-from gossamer.peers.grpc.failures import ANSWERS, advice_for
+from gossamer.peers.grpc.failures import ANSWERS, NOT_STARTED, advice_for
 from gossamer.peers.grpc.transport import CLOCK_SKEW_SECONDS, GrpcTransport
 from gossamer.peers.grpc.ways import no_way
 from gossamer.peers.identity import group, keys
@@ -155,6 +155,7 @@ def _look_at_others(
 
 def _is_known(transport: GrpcTransport, node: int) -> bool:
     both_ways = transport.ways.reached.get(node) == "" and node in transport.callers
+    both_ways = both_ways and node in transport.skews  # what it said has been read, too
     return both_ways or node in transport.differences or not transport.me.can_meet(transport.group.nodes[node])
 
 
@@ -172,12 +173,13 @@ def _other(transport: GrpcTransport, member: Member) -> tuple[bool, str]:
     where = member.address or (f"its relay {member.relay}" if member.relay else "no address in peers.toml")
     if node not in transport.ways.reached and not called:
         return False, f"not there: {where} was not asked in time, and it did not call; wait for longer (--wait)"
-    if reason in ANSWERS:
+    if reason in ANSWERS and member.address:
         return False, f"{member.name} answers at {where}, but {reason}; {advice_for(reason)}"
     if reason and called:
         return False, f"it calls, but is not reached ({where}): {reason}; {advice_for(reason)}"
     if reason:
-        return False, f"not there ({where}): {reason}; {advice_for(reason)}"
+        hint = "; its doctor, or it, must run at the same time" if reason in NOT_STARTED else ""
+        return False, f"not there ({where}): {reason}; {advice_for(reason)}{hint}"
     if not called:
         return False, "it answers, but does not call: it cannot reach this peer; see the firewall and address here"
     if (skew := transport.skews.get(node, 0.0)) > CLOCK_SKEW_SECONDS:

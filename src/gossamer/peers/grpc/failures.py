@@ -35,7 +35,7 @@ _FOUND_BY = {  # what gRPC's text has, in small letters; the first that fits
     "recvmsg": CLOSED,
 }
 _ADVICE = {
-    REFUSED: "start it, or its doctor, if it was not started yet; else see its port in peers.toml",
+    REFUSED: "start it, if it was not started yet; else see its port in peers.toml",
     NO_ANSWER: "see its firewall and its address in peers.toml; or its machine is off or hangs",
     NO_HOST: "correct its address in peers.toml",
     OTHER_AUTHORITY: "its keys and this peer's were made by different authorities: ca.pem must be the same at both, so "
@@ -44,7 +44,7 @@ _ADVICE = {
     EXPIRED: "renew it, or set the clocks",
     CLOSED: "it may just have stopped; if it runs, it does not take this peer's certificate, and ca.pem must be the "
     "same at both",
-    NO_CONNECTION: "start it, or its doctor, if it was not started yet; else its log says whom it cannot reach",
+    NO_CONNECTION: "start it, if it was not started yet; else its log says whom it cannot reach",
     NOT_A_PEER: "correct its address in peers.toml",
 }
 _OTHERWISE = "see its firewall, port and address"
@@ -55,6 +55,7 @@ _SENTENCES = (  # what our own servers say
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
+NOT_STARTED = (REFUSED, NO_CONNECTION)  # most likely
 ANSWERS = (OTHER_AUTHORITY, OTHER_NAME, EXPIRED, NOT_A_PEER, CLOSED)  # there is someone at the address
 
 

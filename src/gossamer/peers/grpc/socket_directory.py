@@ -31,7 +31,9 @@ class SocketDirectory:
 
     def close(self) -> None:
         rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        held, self._lock = self._lock, -1
+        if held >= 0:  # a number that was closed may be something else's by now
+            os.close(held)
 
 
 def remove_stale() -> None:

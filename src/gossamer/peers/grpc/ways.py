@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from gossamer.peers.grpc.failures import ANSWERS, REFUSED, advice_for
+from gossamer.peers.grpc.failures import ANSWERS, NOT_STARTED, REFUSED, advice_for
 from gossamer.peers.grpc.listener import Listener
 from gossamer.peers.grpc.reachability import UNREACHED_SECONDS
 from gossamer.peers.grpc.tunnels import MOST_PER_PAIR
@@ -105,7 +105,7 @@ class Ways:
             transport.log("reached again", neighbour=member.name)
             return
         advice = advice_for(reason)
-        if reason not in ANSWERS:
+        if reason not in (*ANSWERS, *NOT_STARTED):
             advice += (
                 "; if it reaches this peer, its connection is used, and if it does not, relay in peers.toml names a way"
             )
