@@ -41,7 +41,7 @@ def main(name: str, check: bool, new_rows: str | None) -> None:
     experiment = replace(experiment, task=replace(table, model=OwnModel()))
     config = gs.PeerConfig(name, "peers.toml", "keys", f"runs/{name}", data="data")
     if check:
-        if not all(found.ok for found in gs.examine_peer(experiment, config, tell=print)):
+        if not all(found.ok for found in gs.examine_peer(experiment, config, tell=print, progress=print)):
             raise SystemExit(1)
     elif new_rows:
         rows = table.inputs(new_rows)
@@ -53,7 +53,10 @@ def main(name: str, check: bool, new_rows: str | None) -> None:
         for number, share in enumerate(shares, start=1):
             print(f"row {number}: {table.classes[int(share.argmax())]}, {share.max():.0%} sure")
     else:
-        report = gs.run_peer(experiment, config)
+        timeouts = gs.Timeouts(
+            start_seconds=600
+        )  # the other sites have ten minutes to start; a round waits 30 s for one
+        report = gs.run_peer(experiment, config, timeouts)
         if report["rounds"] < experiment.rounds:
             print(f"left after {report['rounds']} of {experiment.rounds} rounds; the same command goes on from there")
         else:

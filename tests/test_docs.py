@@ -73,6 +73,18 @@ def test_every_command_and_option_stands_in_the_guide() -> None:
             assert option.opts[0] in guide, f"{name} {option.opts[0]}"
 
 
+def test_every_event_of_a_peers_log_stands_in_the_deployment_page_and_no_other() -> None:
+    code = "".join(path.read_text() for path in sorted((ROOT / "src" / "gossamer" / "peers").rglob("*.py")))
+    called = re.findall(r'(?:log|rate_limited)\(\s*"([a-z ]+)"(?: if \w+ else "([a-z ]+)")?', code)
+    events = {event for pair in called for event in pair if event}
+    assert {"begins", "waiting", "left", "neighbour found"} <= events, "the pattern finds them"
+    watching = (ROOT / "docs" / "deploy.md").read_text().partition("## Watching")[2].partition("In a program")[0]
+    rows = [line for line in watching.splitlines() if line.startswith("| ")]
+    told = set(re.findall(r"`([a-z ]+)`", re.sub(r"\([^)]*\)", "", "".join(rows)))) | {"printed"}
+    assert "`printed`" in watching
+    assert told == events
+
+
 def leaves() -> list[tuple[str, click.Command]]:
     return [(name, command) for name, command in subcommands(cli) if not isinstance(command, click.Group)]
 

@@ -139,3 +139,25 @@ def test_large_numbers_that_differ_little_keep_their_deviation(tmp_path: Path) -
     ]
     ((_, mean, deviation),) = agreed([summary(TABLE, path) for path in halves])["numbers"]
     assert (mean, deviation) == pytest.approx((np.mean(times), np.std(times)), rel=1e-8)
+
+
+def test_classes_that_one_site_alone_has_are_named_in_a_warning(tmp_path: Path) -> None:
+    paths = [site(tmp_path / name, seed, "rg", 40) for seed, name in enumerate(("north", "south"))]
+    told = []
+    for path in paths:
+        out = tmp_path / f"{path.parent.name}.json"
+        words = ["data", "describe", str(path), "--target", "ill", "--out", str(out)]
+        assert CliRunner().invoke(cli, words).exit_code == 0
+        told.append(str(out))
+    done = CliRunner().invoke(cli, ["data", "agree", *told])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert CliRunner().invoke(cli, ["data", "agree", told[0]]).stderr == "", "one site alone shares with nobody"
+    paths[1].write_text(paths[1].read_text().replace("yes", "Yes"))
+    Path(told[1]).unlink()
+    CliRunner().invoke(cli, ["data", "describe", str(paths[1]), "--target", "ill", "--out", told[1]])
+    done = CliRunner().invoke(cli, ["data", "agree", *told])
+    assert done.exit_code == 0
+    assert done.stderr.startswith(
+        f"gossamer: warning: some classes are told by one site only: {told[0]} ('yes'), {told[1]} ('Yes'); if two"
+    )
+    assert 'classes = [\n    "Yes",\n    "no",\n    "yes",\n]' in done.stdout

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -112,7 +114,56 @@ def test_two_of_whom_neither_can_be_reached_are_told_what_would_help(place: Path
 def test_one_that_is_not_there_is_named_with_its_address(place: Path) -> None:
     checks = examined(place, "alice", seconds=1)
     assert [check.ok for check in checks] == [True, True, True, True, False]
-    assert checks[-1].told.startswith("not there: 127.0.0.1:")
+    assert re.match(r"not there \(127.0.0.1:\d+\): connection refused: its machine answers, but nothing listens at "
+                    "that port; start it, if it was not started yet; else see its port in peers.toml; "
+                    "its doctor, or it, must run at the same time", checks[-1].told)  # fmt: skip
+    assert "firewall" not in checks[-1].told
+
+
+@pytest.mark.slow
+def test_one_that_does_not_answer_is_told_apart_from_one_that_is_not_started(place: Path) -> None:
+    told: list[str] = []
+    port = int(re.findall(r":(\d+)", (place / "peers.toml").read_text())[1])
+    with create_server(("127.0.0.1", port)):  # connections are taken, and nothing is ever said
+        config = PeerConfig("alice", place / "peers.toml", place / "keys", place, metrics=None)
+        checks = examine_peer(TWO, config, 6, progress=told.append)
+    assert checks[-1].told.startswith(f"not there (127.0.0.1:{port}): no answer: nothing comes back from there; see")
+    assert re.match(r"waiting for bob \(.*\), \d s at most", told[0])
+
+
+@pytest.mark.slow
+def test_one_without_an_address_that_is_not_started_is_told_so(place: Path) -> None:
+    hide(place, "bob")
+    assert examined(place, "alice", seconds=6)[-1].told.startswith(
+        "not there (no address in peers.toml): it has opened no connection to this peer; start it"
+    )
+
+
+@pytest.mark.slow
+def test_one_with_keys_of_another_authority_is_told_so_at_both(place: Path) -> None:
+    keys.make(place / "other", ["bob"])
+    (place / "experiment.toml").write_text(toml.dumps(TWO))
+    program = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import gossamer as gs
+def at(name, certificates):
+    config = gs.PeerConfig(name, "peers.toml", certificates, name, metrics=None)
+    say = lambda told: print(told, file=sys.stderr)
+    return gs.examine_peer(gs.read_experiment("experiment.toml"), config, 10, progress=say)[-1]
+with ThreadPoolExecutor(2) as pool:
+    print(*pool.map(at, ("alice", "bob"), ("keys", "other")), sep="\\n")
+"""  # in a process of its own, for what gRPC prints
+    done = subprocess.run([sys.executable, "-c", program], cwd=place, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    for line, other in zip(done.stdout.splitlines(), ("bob", "alice"), strict=True):
+        assert re.match(
+            rf"WRONG  {other}: {other} answers at 127.0.0.1:\d+, but its certificate is not of this group's authority; "
+            r"its keys and this peer's were made by different authorities: ca.pem must be the same at both",
+            line,
+        )
+        assert f"waiting for {other} (" in done.stderr
+    assert all(line.startswith("waiting for ") for line in done.stderr.splitlines()), "nothing of gRPC's"
 
 
 def test_what_cannot_be_used_ends_the_examination(place: Path) -> None:
@@ -132,6 +183,6 @@ def test_the_command_tells_and_exits_with_1(place: Path) -> None:
     result = CliRunner().invoke(cli, [str(word) for word in words])
     assert result.exit_code == 1
     assert "ok     port: listening on 127.0.0.1:" in result.output
-    assert "WRONG  bob: not there" in result.output
+    assert "WRONG  bob: not there (127.0.0.1:" in result.output
     found = json.loads(CliRunner().invoke(cli, [*map(str, words), "--json"]).stdout)
     assert [check["ok"] for check in found] == [True, True, True, True, False]

@@ -20,8 +20,9 @@ from gossamer.experiments import toml
 from gossamer.graphs.topologies import RandomRegular, Ring
 from gossamer.peers.config import Timeouts
 from gossamer.peers.identity import group, keys
-from gossamer.peers.identity.enrolment import Invitation, join
 from gossamer.peers.identity.group import Group, Member
+from gossamer.peers.identity.invitation import Invitation
+from gossamer.peers.identity.joining import join
 from gossamer.peers.local.dashboard import compare
 from gossamer.peers.local.local_group import LocalGroup, free_ports
 

@@ -34,8 +34,8 @@ from gossamer.peers.identity import group, keys
 from gossamer.peers.logs import Log, has_handlers
 from gossamer.peers.peer import ExpiryNotice
 from gossamer.peers.peer import _resume as resume
-from gossamer.peers.progress import Waits
 from gossamer.peers.transport import Arrived
+from gossamer.peers.waits import Waits
 from gossamer.runs import checkpoint
 from gossamer.simulator.simulation import Simulation
 from gossamer.training.block import Block

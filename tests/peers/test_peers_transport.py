@@ -2,9 +2,11 @@
 
 import os
 import re
+import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from gossamer.core import Part, PartSpec, sparse_part
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.counters import Counters
-from gossamer.peers.grpc.outbox import reason_of
+from gossamer.peers.grpc import failures
+from gossamer.peers.grpc.failures import reason_of
 from gossamer.peers.grpc.protocol import CHUNK, Envelope, Heartbeat
 from gossamer.peers.grpc.transport import GrpcTransport
 from gossamer.peers.identity import keys
@@ -157,7 +160,7 @@ def test_the_state_of_a_peer_that_was_struck_from_the_group_is_not_to_be_had(tmp
         alice.reload(Group("run", {"alice": alice.me}), alice.credentials)
         assert alice.pull(1) is None
         told = (tmp_path / "log").read_text()
-        assert "RESOURCE_EXHAUSTED: not now, or not for this peer" in told
+        assert '"reason": "not now, or not for this peer"' in told
         assert "it is not in the group any more" in told
         for _ in range(1000):
             alice.pull(1)
@@ -179,12 +182,51 @@ class Failure(grpc.RpcError):
         return self._details
 
 
-def test_why_a_call_failed_is_told_without_the_addresses_that_were_tried() -> None:
-    tried = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: Connection refused"
-    assert reason_of(Failure(tried)) == "UNAVAILABLE: UNKNOWN: ipv4:10.0.0.1:1: Connection refused"
-    assert reason_of(Failure("x" * 5000)) == "UNAVAILABLE: " + "x" * 300
-    assert reason_of(Failure(None)) == "UNAVAILABLE: "
+def test_why_a_call_failed_is_told_in_words_and_without_the_addresses_that_were_tried() -> None:
+    tried = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: "
+    assert reason_of(Failure(tried + "Connection refused")) == failures.REFUSED
+    assert reason_of(Failure(tried + "No route to host")) == "No route to host"
+    assert reason_of(Failure("x" * 5000)) == "x" * 300
+    assert reason_of(Failure(None)) == "unavailable"
     assert reason_of(ValueError("too long")) == "too long"
+    for reason in (failures.REFUSED, failures.NO_CONNECTION):
+        assert failures.advice_for(reason).startswith("start it")
+        assert "firewall" not in failures.advice_for(reason)
+    assert "firewall" in failures.advice_for(failures.NO_ANSWER)
+
+
+def test_the_words_of_grpc_are_recognized(tmp_path: Path) -> None:
+    """By calls over real sockets: whatever release of gRPC is installed, its errors must be told apart."""
+    for authority in ("ours", "theirs"):
+        keys.make(tmp_path / authority, ["alice", "bob"])
+    ours, theirs = (keys.load(tmp_path / authority, "bob") for authority in ("ours", "theirs"))
+    alice = keys.load(tmp_path / "ours", "alice")
+
+    def told(port: int, authority: bytes = ours.authority, seconds: float = 10.0) -> str:
+        tls = grpc.ssl_channel_credentials(authority, alice.key, alice.certificate)
+        options = [("grpc.ssl_target_name_override", "bob")]
+        channel = grpc.secure_channel(f"127.0.0.1:{port}", tls, options)
+        with channel, pytest.raises(grpc.RpcError) as found:
+            channel.unary_unary("/gossamer.Peer/Beat")(b"", timeout=seconds)
+        return reason_of(found.value)
+
+    def serving(shown: keys.Credentials) -> tuple[grpc.Server, int]:
+        server = grpc.server(ThreadPoolExecutor(1))
+        tls = grpc.ssl_server_credentials([(shown.key, shown.certificate)], shown.authority, True)
+        port = server.add_secure_port("127.0.0.1:0", tls)
+        server.start()
+        return server, port
+
+    server, port = serving(theirs)
+    assert told(port) == failures.OTHER_AUTHORITY
+    assert told(port, authority=theirs.authority) == failures.CLOSED, "it does not take ours"
+    server.stop(None).wait()
+    assert told(port) == failures.REFUSED
+    server, port = serving(alice)
+    assert told(port) == failures.OTHER_NAME
+    server.stop(None).wait()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert told(silent.getsockname()[1], seconds=0.3) == failures.NO_ANSWER
 
 
 def test_envelopes_are_read_as_they_were_written_and_nothing_else_is() -> None:

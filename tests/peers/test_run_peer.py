@@ -1,8 +1,10 @@
 """Peers in a program of one's own: `run_peer`, here in threads of one process."""
 
+import json
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from gossamer.experiments.experiment import Experiment, ExperimentError
 from gossamer.graphs.topologies import Ring
 from gossamer.peers.config import PeerConfig, Timeouts
 from gossamer.peers.data import prepare
+from gossamer.peers.grpc import failures
 from gossamer.peers.identity import group, keys
 from gossamer.peers.identity.group import Group, Member
 from gossamer.peers.local.dashboard import compare
@@ -23,6 +26,7 @@ from gossamer.peers.local.forkserver import Order
 from gossamer.peers.local.local_group import LocalGroup, free_ports
 from gossamer.peers.logs import Log
 from gossamer.peers.peer import Signals, run_peer
+from gossamer.peers.waits import WaitingNotice
 from gossamer.runs import files
 from gossamer.training.block import NodeError
 
@@ -83,7 +87,36 @@ def test_a_peer_that_reached_nobody_says_so_and_keeps_its_model(tmp_path: Path) 
     with pytest.raises(NodeError, match=r"alice reached none of its neighbours in 6 rounds.*own data alone"):
         run_peer(EXPERIMENT, config, Timeouts(start_seconds=0.5), log=log)
     assert (config.out / "model.safetensors").exists()
-    assert '"reached nobody"' in (tmp_path / "log").read_text()
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    found = {row["event"]: row for row in rows}
+    assert "reached nobody" in found
+    assert found["begins"]["absent"] == ["bob", "carol"]
+    assert {"train_loss", "test_loss", "distance"} <= found["saved"].keys()
+
+
+@pytest.mark.slow
+def test_a_peer_that_waits_says_for_whom_and_why(tmp_path: Path) -> None:
+    log = Log(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
+    with pytest.raises(NodeError, match="reached none"):
+        run_peer(EXPERIMENT, configs(tmp_path)[0], Timeouts(start_seconds=6), log=log)
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    (waiting,) = [row for row in rows if row["event"] == "waiting"]
+    assert waiting["absent"] == dict.fromkeys(["bob", "carol"], failures.REFUSED)
+    assert waiting["seconds_left"] <= 2
+    assert {row["reason"] for row in rows if row["event"] == "cannot reach"} <= {failures.REFUSED}
+
+
+def test_a_peer_that_waits_says_so_after_some_seconds_and_then_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, told = [100.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    notice = WaitingNotice(lambda event, **details: told.append((clock[0], details)), lambda: {"bob": "no answer"})  # type: ignore[arg-type]
+    for _ in range(1000):
+        notice.look(until=1100.0)
+        clock[0] += 1
+    assert [at for at, _ in told] == [104.0, 116.0, 164.0, 356.0]
+    assert told[0][1] == {"absent": {"bob": "no answer"}, "seconds_left": 996}
 
 
 def test_a_group_of_one_and_peers_that_exchange_nothing_miss_nobody(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,16 @@ def test_tensorboard_has_every_number_of_every_round_though_workers_were_forked(
     assert found == expected(metrics)
     assert len(found["train_loss"]) == 4
     assert "accuracy_mean" in found
+    logger.close()
+
+
+def test_a_run_that_a_callback_ends_early_has_its_last_evaluation_logged(tmp_path: Path) -> None:
+    experiment = replace(EXPERIMENT, rounds=20, evaluation=gs.Evaluation(every=10))
+    logger = gs.TensorBoardLogger(tmp_path)
+    run = gs.simulate(experiment, on_round=logger, workers=1, callbacks=[lambda run: len(run.metrics) == 3])
+    found = read_events(tmp_path)
+    assert found == expected(run.metrics)
+    assert list(found["test_loss"]) == [3]
     logger.close()
 
 
@@ -99,6 +110,12 @@ def test_mlflow_has_settings_and_metrics_and_a_finished_run(tmp_path: Path, monk
     for name, values in expected(metrics).items():
         assert {point.step: point.value for point in client.get_metric_history(logger.run_id, name)} == values
     assert client.get_run(second.run_id).info.experiment_id == run.info.experiment_id
+    early = gs.MLflowLogger(EXPERIMENT, "digits", store)
+    gs.simulate(EXPERIMENT, on_round=early, workers=1, callbacks=[lambda run: len(run.metrics) == 2])
+    assert [point.step for point in client.get_metric_history(early.run_id, "test_loss")] == [2]
+    assert client.get_run(early.run_id).info.status == "RUNNING"
+    early.close()
+    assert client.get_run(early.run_id).info.status == "FINISHED"
 
 
 @pytest.mark.slow

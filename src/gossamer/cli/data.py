@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gossamer.cli.options import PATH, examples, json_option
+from gossamer.cli.options import PATH, examples, json_option, say
 
 
 @click.group()
@@ -93,13 +93,22 @@ def agree(summaries: tuple[Path, ...], file: str) -> None:
     """Print the section [task] with which all sites that SUMMARIES are of encode their rows in the same way."""
     import tomli_w
 
-    from gossamer.data.description import agreed, read_summary
+    from gossamer.data.description import agreed, classes_of_one, read_summary
     from gossamer.experiments.experiment import ExperimentError
 
     try:
-        settings = agreed([read_summary(path) for path in summaries])
+        told = [read_summary(path) for path in summaries]
+        settings = agreed(told)
     except ValueError as error:
         raise ExperimentError(str(error)) from None
+    alone = [f"{path} ({', '.join(map(repr, names))})" for path, names in
+             zip(summaries, classes_of_one(told), strict=True) if names]  # fmt: skip
+    if alone:
+        say(
+            f"warning: some classes are told by one site only: {', '.join(alone)}; if two of them are one class in two "
+            "spellings, write it alike in the tables and describe them again; else the other sites have no rows of it, "
+            "or too few to tell"
+        )
     click.echo(tomli_w.dumps({"task": {"name": "table", "file": file, **settings}}), nl=False)
 
 

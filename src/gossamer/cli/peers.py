@@ -130,7 +130,7 @@ def invite(
     _need_the_extra()
     from gossamer.experiments import toml
     from gossamer.experiments.experiment import ExperimentError
-    from gossamer.peers.identity.enrolment import Invitation
+    from gossamer.peers.identity.invitation import Invitation
 
     if peers is not None and name not in (listed := toml.load(peers).get("peers", {})):
         raise ExperimentError(f"{peers} does not list {name}; its peers are {', '.join(listed)}")
@@ -138,7 +138,7 @@ def invite(
         toml.load(experiment)  # a sentence now, and not at the other end
     given = {"peers.toml": peers, "experiment.toml": experiment}
     contents = {file: path.read_bytes() for file, path in given.items() if path is not None}
-    with Invitation(name, certs, at, contents, days, renew, reached_at) as invitation:
+    with Invitation(name, certs, at, contents, days, renew, reached_at, say) as invitation:
         click.echo(f"gossamer join {invitation.code}")
         say(
             f"tell {name} this line where nobody else reads it; it works once, for {minutes:g} minutes (Ctrl-C ends it)"
@@ -146,6 +146,8 @@ def invite(
         if not invitation.wait(60 * minutes):
             raise ExperimentError(f"{name} did not come within {minutes:g} minutes; make another invitation")
     say(f"{name} has joined, and its certificate is good for {days} days")
+    if invitation.warning:
+        say(invitation.warning)
 
 
 @click.command(epilog=examples("gossamer join bob@192.168.1.10:7010/CODE", "gossamer join CODE --certs keys --renew"))
@@ -155,10 +157,10 @@ def invite(
 def join(code: str, certs: Path, renew: bool) -> None:
     """Get this peer's certificate, and the group's files, with the CODE of an invitation. Its key is made here."""
     _need_the_extra()
-    from gossamer.peers.identity import enrolment
+    from gossamer.peers.identity.invitation_code import Code
+    from gossamer.peers.identity.joining import join as joined
 
-    read = enrolment.Code.read(code)
-    for path in enrolment.join(read, certs, Path(), renew):
+    for path in joined(Code.read(code), certs, Path(), renew):
         click.echo(path)
 
 
@@ -182,6 +184,7 @@ def doctor(
 
     Run it on all machines at the same time. It trains nothing and writes nothing.
     """
+    say(f"looking at what {me} needs, and then at the others")  # the imports take a moment
     _need_the_extra()
     from gossamer.peers.doctor import Check, examine_peer
 

@@ -106,6 +106,12 @@ def agreed(summaries: Sequence[Summary]) -> dict[str, Any]:
     return found | {"numbers": numbers, "words": words}
 
 
+def classes_of_one(summaries: Sequence[Summary]) -> list[list[str]]:
+    """Of each summary the classes that no other tells: of two sites, "benign" and "Benign" would be two classes."""
+    tellers = Counter(name for each in summaries for name in each.classes)
+    return [[name for name in each.classes if len(summaries) > 1 and tellers[name] == 1] for each in summaries]
+
+
 def _mean_and_deviation(parts: Sequence[tuple[int, float, float]]) -> tuple[float, float]:
     """Of all numbers: those of a site are spread about its own mean, and the sites' means about the mean of all."""
     parts = [part for part in parts if part[0]]

@@ -210,6 +210,7 @@ def _run_rounds(
 ) -> int:
     """Run them until they are done or it is asked to leave; the round of the last state that is saved."""
     saved_at, outcast = node.round, None
+    metrics: dict[str, Any] = {}
     while node.round < node.experiment.rounds and not signals.leave:
         if outcast := transport.outcast():  # asked once: the next moment it may be none
             break
@@ -230,12 +231,12 @@ def _run_rounds(
         node.progress.note(metrics)
         _append(config, metrics, node.log)
         if node.round % config.checkpoint_every == 0:
-            saved_at = _save(node, config, run_id, saved_at)
+            saved_at = _save(node, config, run_id, saved_at, metrics)
         node.progress.enter("pausing")
         while time.monotonic() < began + config.round_seconds and not signals.leave and not node.is_behind(transport):
             time.sleep(min(0.05, config.round_seconds))
     if saved_at != node.round:
-        saved_at = _save(node, config, run_id, saved_at)
+        saved_at = _save(node, config, run_id, saved_at, metrics)
     if outcast:
         raise ExperimentError(outcast)
     return saved_at
@@ -250,7 +251,7 @@ def _save_at_last(node: Node, config: PeerConfig, run_id: int, signals: Signals,
                 "not be saved; free some space, then start this peer again, to go on from there"
             )
         time.sleep(RETRY_SECONDS)
-        saved_at = _save(node, config, run_id, saved_at)
+        saved_at = _save(node, config, run_id, saved_at, {})
 
 
 def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:
@@ -260,7 +261,7 @@ def _append(config: PeerConfig, metrics: dict[str, Any], log: Log) -> None:
         log("metrics not written", round=metrics["round"], reason=str(error))
 
 
-def _save(node: Node, config: PeerConfig, run_id: int, saved_at: int) -> int:
+def _save(node: Node, config: PeerConfig, run_id: int, saved_at: int, metrics: dict[str, Any]) -> int:
     """Save the state; the round of the last state that is saved. A full disk does not end the training."""
     node.counters.add(checkpoints=1)
     saved = checkpoint.Saved(round=node.round, totals=node.counters.totals(), run=run_id, node=node.me)
@@ -273,7 +274,8 @@ def _save(node: Node, config: PeerConfig, run_id: int, saved_at: int) -> int:
             advice="free some space: a restart would go on from the state saved last",
         )  # fmt: skip
         return saved_at
-    node.log("saved", round=node.round)
+    measured = {key: metrics[key] for key in ("train_loss", "test_loss", node.task.metric) if key in metrics}
+    node.log("saved", round=node.round, **measured)
     return node.round
 
 

@@ -1,15 +1,8 @@
-"""What a peer is doing now, what its rounds came to, and how long it waits for the others."""
+"""What a peer is doing now, and what its rounds came to."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from gossamer.peers.config import Timeouts
-
-PATIENCE = 4  # an adaptive deadline is so many times the longest of the last waits
-LEAST_SECONDS = 1.0  # and at least this
 
 PHASES = {
     "starting": "waiting for the group at the start",
@@ -52,24 +45,3 @@ class Progress:
             self.last_training = self.last
         if "test_loss" in metrics:
             self.last_evaluation = self.last
-
-
-@dataclass
-class Waits:
-    """How long rounds have waited for messages."""
-
-    timeouts: Timeouts
-
-    def __post_init__(self) -> None:
-        self._last: deque[float] = deque(maxlen=20)
-
-    def add(self, seconds: float, complete: bool) -> None:
-        if complete:
-            self._last.append(seconds)
-
-    @property
-    def deadline_seconds(self) -> float:
-        most = self.timeouts.deadline_seconds
-        if not self.timeouts.adaptive or len(self._last) < self._last.maxlen:  # type: ignore[operator]
-            return most
-        return min(most, max(LEAST_SECONDS, PATIENCE * max(self._last)))

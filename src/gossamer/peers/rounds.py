@@ -18,9 +18,10 @@ from gossamer.peers.counters import Counters
 from gossamer.peers.data import PeerData
 from gossamer.peers.logs import Log
 from gossamer.peers.mass_account import MassAccount
-from gossamer.peers.progress import Progress, Waits
+from gossamer.peers.progress import Progress
 from gossamer.peers.state_transfer import StateTransfer, round_of_most
 from gossamer.peers.transport import Arrived, Transport
+from gossamer.peers.waits import WaitingNotice, Waits
 from gossamer.runs.weights import model_digest
 from gossamer.simulator.evaluation import chosen_test_samples, known, personal_shards, scores_of
 from gossamer.training.block import Block, NodeError
@@ -275,9 +276,15 @@ class Node:
         self.progress.enter("starting", lambda: [node for node in others if not transport.answered(node)])
         begun = time.monotonic()
         until = begun + self.timeouts.start_seconds
+
+        def absent() -> dict[str, str]:
+            return {transport.name_of(n): transport.why_absent(n) for n in others if not transport.answered(n)}
+
+        notice = WaitingNotice(self.log, absent)
         while time.monotonic() < until and not leaving():
             if all(transport.answered(node) for node in others):
                 break
+            notice.look(until)
             most = round_of_most(transport.round_of(node) or 0 for node in others)
             if most > self.exchange + self.experiment.exchanges:
                 break
@@ -286,8 +293,7 @@ class Node:
             else:
                 begun = time.monotonic()
             time.sleep(0.05)
-        absent = [node for node in others if not transport.answered(node)]
-        self.log("begins", round=self.round, absent=absent)
+        self.log("begins", round=self.round, absent=list(absent()))
         self.state_transfer.absence.begin()
         transport.started = time.monotonic()
 

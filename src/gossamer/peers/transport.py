@@ -56,6 +56,9 @@ class Transport(Protocol):
     def was_away(self) -> bool:
         """Has this peer itself stood still since this was last asked, or been cut off from all that it watches?"""
 
+    def why_absent(self, node: int) -> str:
+        """Why one that has not been heard from is not there, as far as is known, in words."""
+
     def name_of(self, node: int) -> str:
         """What people call it."""
 

@@ -46,7 +46,8 @@ class MLflowLogger:
     """Logs the experiment's settings and the metrics of every round to MLflow; needs the extra gossamer[mlflow].
 
     `name` is that of the experiment in MLflow, to which the run is added; `tracking_uri` where it is kept, by default
-    what MLFLOW_TRACKING_URI names. After the last round the run is marked as finished.
+    what MLFLOW_TRACKING_URI names. After the last round the run is marked as finished; of a run that a callback ends
+    early, `close()` does so.
     """
 
     def __init__(self, experiment: Experiment, name: str = "gossamer", tracking_uri: str | None = None):
@@ -64,6 +65,11 @@ class MLflowLogger:
         told = [Metric(name, float(number), now, metrics["round"]) for name, number in numbers(metrics)]
         self._client.log_batch(self.run_id, metrics=told)
         if metrics["round"] == self.experiment.rounds:
+            self.close()
+
+    def close(self) -> None:
+        """Mark the run as finished, if it ended before its last round."""
+        if self.run_id is not None:
             self._client.set_terminated(self.run_id)
 
     def _begin(self) -> None:
@@ -81,7 +87,8 @@ class MLflowLogger:
 class WandbLogger:
     """Logs the experiment's settings and the metrics of every round to Weights & Biases; needs gossamer[wandb].
 
-    `options` go to wandb.init, such as mode="offline". After the last round the run is finished.
+    `options` go to wandb.init, such as mode="offline". After the last round the run is finished; one that a callback
+    ends early, by `close()`.
     """
 
     def __init__(self, experiment: Experiment, project: str = "gossamer", **options: Any):
@@ -97,6 +104,11 @@ class WandbLogger:
             self.run = wandb.init(**about | self.options)
         self.run.log(dict(numbers(metrics)), step=metrics["round"])
         if metrics["round"] == self.experiment.rounds:
+            self.close()
+
+    def close(self) -> None:
+        """Finish the run, if it ended before its last round."""
+        if self.run is not None:
             self.run.finish()
 
 

@@ -53,8 +53,8 @@ def simulate(
     interpreters that are told the experiment as TOML. `task` is what `experiment.load_task()` gave, if several runs are
     to have the data in common. With `ranks` this process is one of several that host the nodes (docs/cluster.md); `out`
     is then a directory that all of them see. None of this changes the result.
-    After every round `on_round` is called with its metrics, and each of the `callbacks` with the run so far; a callback
-    that returns True ends the run there, as if it had no more rounds.
+    After every round each of the `callbacks` is called with the run so far, and `on_round` with the round's metrics; a
+    callback that returns True ends the run there, as if it had no more rounds.
     Ctrl-C stops after the round that is under way, saves, and raises `StopRequest`; a second one stops at once.
     """
     if not isinstance(experiment, Experiment):
@@ -301,9 +301,10 @@ def _rounds(
                         _append(directory, simulation, metrics)
                     if simulation.round % checkpoint_every == 0 or stopping:
                         _save(simulation, run)
-            if on_round is not None:
+            ends = bool(callbacks) and _ends(simulation, run, callbacks)
+            if on_round is not None:  # after the callbacks: one that ends the run has its last round evaluated
                 on_round(metrics)
-            if callbacks and _ends(simulation, run, callbacks):
+            if ends:
                 break
             if stopping and simulation.round < experiment.rounds:
                 raise StopRequest(run)

@@ -4,11 +4,10 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any
 
+from gossamer.peers.grpc.failures import NO_CONNECTION
+from gossamer.peers.grpc.socket_directory import SocketDirectory
 from gossamer.peers.grpc.tunnels import Pipe, Tunnels
 
 LISTENING_SECONDS = 2.0  # so long is waited for the other to listen here
@@ -27,12 +26,12 @@ class Dialer:
         self.way = ""  # that the last connection took
         self.trouble = ""
         self._free = threading.Semaphore(MOST_AT_ONCE)
-        self._directory: Path | None = None
-        if hasattr(socket, "AF_UNIX"):  # in a directory of mode 700: nobody else on this machine can connect
-            self._directory = Path(mkdtemp(prefix="gossamer-"))
+        self._directory: SocketDirectory | None = None
+        if hasattr(socket, "AF_UNIX"):
+            self._directory = SocketDirectory()
             self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.bind(str(self._directory / "s"))
-            self.target = f"unix:{self._directory / 's'}"
+            self._socket.bind(str(self._directory.path / "s"))
+            self.target = f"unix:{self._directory.path / 's'}"
         else:  # pragma: no cover - on Windows
             self._socket = socket.socket()
             self._socket.bind(("127.0.0.1", 0))
@@ -45,7 +44,7 @@ class Dialer:
     def close(self) -> None:
         self._closing.set()
         if self._directory is not None:
-            rmtree(self._directory, ignore_errors=True)
+            self._directory.close()
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -68,7 +67,7 @@ class Dialer:
         if self._tunnels.hand_over(self._node, connection, self._patience):
             self.way = "over its own connection"
             return
-        self.trouble = "it has opened no connection to this peer"
+        self.trouble = NO_CONNECTION
         if self._relay is None:
             connection.close()
             return

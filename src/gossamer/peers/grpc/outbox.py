@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from gossamer.peers.grpc.dialer import LISTENING_SECONDS, Dialer
+from gossamer.peers.grpc.failures import reason_of
 from gossamer.peers.grpc.protocol import CHUNK, ENVELOPE_KEY, OPTIONS, TO_KEY, Envelope, Heartbeat, PutAnswer, pieces
 from gossamer.peers.grpc.queues import Delivered, Link, Outcome, Outgoing
 from gossamer.peers.grpc.tunnels import Pipe
@@ -243,12 +244,3 @@ class Outbox:
         if code is grpc.StatusCode.UNAVAILABLE:
             self._transport.ways.failed(node, True, reason_of(error))
         return Outcome.RETRY
-
-
-def reason_of(error: Exception) -> str:
-    """Without what gRPC says of all addresses before it comes to the one that counts."""
-    if isinstance(error, KeyError):
-        return "it is not in the group any more"
-    if not isinstance(error, grpc.RpcError):
-        return str(error)
-    return f"{error.code().name}: {(error.details() or '').rpartition('last error: ')[2][:300]}"

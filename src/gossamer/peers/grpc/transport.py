@@ -16,8 +16,9 @@ import grpc
 
 from gossamer.peers.config import Timeouts
 from gossamer.peers.counters import Counters
+from gossamer.peers.grpc.failures import reason_of
 from gossamer.peers.grpc.liveness import Liveness
-from gossamer.peers.grpc.outbox import Outbox, reason_of
+from gossamer.peers.grpc.outbox import Outbox
 from gossamer.peers.grpc.protocol import GREETING_KEY, Heartbeat
 from gossamer.peers.grpc.queues import Mailbox
 from gossamer.peers.grpc.reachability import Reachability
@@ -74,7 +75,7 @@ class GrpcTransport:
         kept = (inf, inf) if asynchronous else (timeouts.ahead_rounds * exchanges, timeouts.late_rounds * exchanges)
         self.mailbox = Mailbox(*kept)
         self.liveness = Liveness(timeouts.dead_seconds, self._on_change)
-        self.reachability = Reachability(timeouts.dead_seconds, self._on_reachability)
+        self.reachability = Reachability(timeouts.dead_seconds, lambda *told: self.ways.tell(*told))
         self.greeting = greeting
         self.greeting_metadata = () if greeting is None else ((GREETING_KEY, greeting.write()),)
         self.releases: dict[int, str] = {}  # of Gossamer, that neighbours said they run
@@ -247,7 +248,7 @@ class GrpcTransport:
         self.skews[node] = skew
         self._asked[node] = time.monotonic()  # this peer's own heartbeat went with it
         self.outbox.take_incarnation(node, heartbeat.incarnation)
-        self._note_cut_off(node, heartbeat.gets_through)
+        self.ways.note_cut_off(node, heartbeat.gets_through)
         self._met.setdefault(node, time.monotonic())
         if self.liveness.heard(node, heartbeat.round, heartbeat.settled, heartbeat.running, heartbeat.gets_through):
             self.reachability.try_anew(node)
@@ -354,30 +355,8 @@ class GrpcTransport:
             round=self.round // self.exchanges,
         )
 
-    def _on_reachability(self, node: int, reason: str) -> None:
-        self.mailbox.wake()
-        member = self.group.nodes.get(node)
-        if self.round >= self.exchanges_in_all or member is None or node in self.differences:
-            return  # it has left, or why it cannot be worked with is known
-        if reason:
-            self.log(
-                "cannot reach", neighbour=member.name, address=member.address, reason=reason,
-                advice="see its firewall, port and address; if it reaches this peer, its connection is used, and if it "
-                "does not, relay in peers.toml names a way",
-            )  # fmt: skip
-        else:
-            self.log("reached again", neighbour=member.name)
-
-    def _note_cut_off(self, node: int, gets_through: bool) -> None:
-        if gets_through:
-            self.cut_off.discard(node)
-        elif node not in self.cut_off:
-            self.cut_off.add(node)
-            self.log.rate_limited(
-                "not reached by", neighbour=self.name_of(node),
-                advice="it cannot open connections to this peer, which opens one for it; if this peer should be "
-                "reached: see its log, the firewall, the port and the address in its peers.toml",
-            )  # fmt: skip
+    def why_absent(self, node: int) -> str:
+        return self.ways.why_absent(node)
 
     def name_of(self, node: int) -> str:
         member = self.group.nodes.get(node)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from gossamer.peers.grpc.failures import ANSWERS, NOT_STARTED, REFUSED, advice_for
 from gossamer.peers.grpc.listener import Listener
 from gossamer.peers.grpc.reachability import UNREACHED_SECONDS
 from gossamer.peers.grpc.tunnels import MOST_PER_PAIR
@@ -34,7 +35,7 @@ class Ways:
         the moment does not say that nobody is there. Nor does it if a connection broke that serves both directions, of
         which no other sign of life can come; that nothing listens at the address does."""
         transport = self._transport
-        broken = node in self._listeners and "refused" not in reason.lower()
+        broken = node in self._listeners and reason != REFUSED
         refused = refused and not broken and not transport.outbox.is_tunnelled(node)
         transport.liveness.silent(node, refused)
         transport.reachability.failed(node, refused, transport.outbox.trouble(node) or reason)
@@ -81,6 +82,46 @@ class Ways:
             return self._transport.outbox.listen(member.node, outgoing)
 
         return Listener(member.name, call, self._transport.server.connection, most)
+
+    def trouble(self, node: int) -> str:
+        """Why this peer's calls do not get to another; "" if they do, or if nothing is known yet."""
+        reason = self.reached.get(node, "")
+        return reason and (self._transport.outbox.trouble(node) or reason)
+
+    def why_absent(self, node: int) -> str:
+        if reason := self.trouble(node):
+            called = "it calls, but is not reached: " if node in self._transport.callers else ""
+            return called + reason
+        return "it answers, but has not called yet" if node in self.reached else "it was not asked yet"
+
+    def tell(self, node: int, reason: str) -> None:
+        """Log that a node cannot be reached, or can again."""
+        transport = self._transport
+        transport.mailbox.wake()
+        member = transport.group.nodes.get(node)
+        if transport.round >= transport.exchanges_in_all or member is None or node in transport.differences:
+            return  # it has left, or why it cannot be worked with is known
+        if not reason:
+            transport.log("reached again", neighbour=member.name)
+            return
+        advice = advice_for(reason)
+        if reason not in (*ANSWERS, *NOT_STARTED):
+            advice += (
+                "; if it reaches this peer, its connection is used, and if it does not, relay in peers.toml names a way"
+            )
+        transport.log("cannot reach", neighbour=member.name, address=member.address, reason=reason, advice=advice)
+
+    def note_cut_off(self, node: int, gets_through: bool) -> None:
+        cut_off = self._transport.cut_off
+        if gets_through:
+            cut_off.discard(node)
+        elif node not in cut_off:
+            cut_off.add(node)
+            self._transport.log.rate_limited(
+                "not reached by", neighbour=self._transport.name_of(node),
+                advice="it cannot open connections to this peer, which opens one for it; if this peer should be "
+                "reached: see its log, the firewall, the port and the address in its peers.toml",
+            )  # fmt: skip
 
     def tell_who_cannot_meet(self) -> None:
         me = self._transport.me
