@@ -23,6 +23,7 @@ from gossamer.graphs.topologies import (
     Topology,
 )
 from gossamer.simulator.simulate import resume
+from gossamer.training.optimizer import SGD
 from gossamer.transforms import Wavelet
 
 BASE = Experiment(nodes=16, rounds=80, task=Quadratic(dimension=2000, num_samples=160), algorithm=Auto())
@@ -55,6 +56,14 @@ def test_the_graph_and_the_budget_decide(
     assert chosen.settle == 8
     assert chosen.note.startswith("auto chose ")
     assert choose(chosen) is chosen
+
+
+def test_with_quasi_global_momentum_a_large_budget_is_not_spent_on_jwins() -> None:
+    momentum = SGD(momentum=0.9, quasi_global=True)
+    chosen = choose(replace(BASE, topology=RandomRegular(4), algorithm=Auto(0.5), optimizer=momentum))
+    assert chosen.algorithm == Lace(0.2)
+    own = replace(momentum, quasi_global=False)
+    assert choose(replace(BASE, topology=RandomRegular(4), algorithm=Auto(0.5), optimizer=own)).algorithm == Jwins(0.5)
 
 
 def test_the_users_own_algorithm_and_number_of_rounds_to_settle_stay() -> None:

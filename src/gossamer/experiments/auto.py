@@ -4,7 +4,8 @@ The rule is what docs/results/accuracy-per-byte.md found, and no more than that:
 
 - On an undirected graph that stays the same, `lace` over the graph's own links; over any pairs where everybody can
   reach everybody. It keeps as much as the budget allows, and without a budget what came within about a point of full
-  sharing. With a fifth of full sharing's bytes and more to spend, `jwins` was as accurate or more, so it is taken.
+  sharing. With a fifth of full sharing's bytes and more to spend, `jwins` was as accurate or more, so it is taken,
+  unless there is quasi-global momentum: that helps `lace` as much as full sharing, and harms `jwins`.
 - Where the graph is directed, lace's quantizer and wavelet under push-sum: with the replicas of `quant-sgp` where the
   graph stays the same, with the error feedback of `sparse-push` where it changes. Either was as accurate as
   `jwins-push`, or more, with a tenth of its bytes.
@@ -25,6 +26,7 @@ from gossamer.compressors import DeadZone
 from gossamer.core import Algorithm
 from gossamer.core.settings import check_types
 from gossamer.graphs.topologies import FullyConnected, Matchings
+from gossamer.training.optimizer import SGD
 from gossamer.transforms import Wavelet
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def choose(experiment: "Experiment") -> "Experiment":
         return _pushing(settling, budget)
     if not topology.static and not isinstance(topology, Matchings):
         return _with_jwins(settling, budget and max(LEAST_BUDGET, budget), "the graph changes")
-    if budget is not None and budget >= JWINS_PAYS:
+    quasi_global = isinstance(experiment.optimizer, SGD) and experiment.optimizer.quasi_global
+    if budget is not None and budget >= JWINS_PAYS and not quasi_global:
         return _with_jwins(settling, budget, f"a budget of {budget:g} is enough for it")
     if isinstance(topology, FullyConnected):
         topology = Matchings()
