@@ -4,6 +4,7 @@ import http.client
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -174,9 +175,11 @@ def watching(*ports: int, page_seconds: float = 2.0) -> Iterator[PeerWatchServer
     with PeerWatchServer([("127.0.0.1", port) for port in ports], 0, 0.1, page_seconds) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def ask(server: PeerWatchServer, path: str = "/", host: str | None = None, method: str = "GET") -> tuple[int, str]:
@@ -216,6 +219,20 @@ def test_hostile_pages_hold_up_nobody_and_stay_text() -> None:
             assert rows(server)["north"][:2] == ["running", "3 of 9"]
             began = time.monotonic()
         assert time.monotonic() - began < 3, "whoever is silent does not keep the watcher from ending"
+
+
+def test_another_run_of_a_peer_begins_new_curves() -> None:
+    said = {"run": b"ward-7", "round": b"3"}
+
+    def now(connection: socket.socket) -> None:
+        text = LEAST.replace(b"round 3", b"round " + said["round"])
+        page(text + b'gossamer_peer_info{name="north",run="' + said["run"] + b'"} 1\n')(connection)
+
+    with answering(now) as port, watching(port) as server:
+        until(lambda: len(server.statuses()[0].points) >= 2, 10)
+        said |= {"run": b"ward-7-2", "round": b"1"}
+        until(lambda: server.statuses()[0].points[-1].round == 1, 10)
+        assert {point.round for point in server.statuses()[0].points} == {1}
 
 
 def test_only_this_machine_by_its_own_name_sees_the_peers() -> None:

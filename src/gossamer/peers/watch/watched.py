@@ -21,8 +21,8 @@ class Point(NamedTuple):
 
 
 class History:
-    """Of all the time that was watched: when there are too many points every second one goes, and from then on only
-    half as many are added."""
+    """Of all the time that a run was watched: when there are too many points every second one goes, and from then on
+    only half as many are added."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         self.points: list[Point] = []
@@ -108,6 +108,8 @@ class Watched:
 
     def _took(self, reading: Reading) -> None:
         with self._lock:
+            if self._reading is not None and self._reading.run != reading.run:
+                self._history = History()
             self._reading, self._troubles = reading, []
             self._read_at, self._at = time.monotonic(), time.time()
             # A multiple of the interval, so that the points of all peers stand over each other.
