@@ -105,6 +105,17 @@ def test_the_commands_lead_to_peers_that_use_all_of_their_own_rows(tmp_path: Pat
     assert parts[0].task.layer_sizes == parts[1].task.layer_sizes
 
 
+def test_a_class_in_few_rows_is_told_to_the_site_itself_and_to_nobody_else(tmp_path: Path) -> None:
+    path = site(tmp_path / "north", 1, "rg", 40)
+    path.write_text(path.read_text().replace("yes", "Yes", 3))
+    out = tmp_path / "north.json"
+    told = CliRunner().invoke(cli, ["data", "describe", str(path), "--target", "ill", "--out", str(out)])
+    assert "ill is 'Yes' in only 3 rows, so that class is left out" in told.stderr
+    assert "Yes" not in out.read_text()
+    wrong = CliRunner().invoke(cli, ["data", "describe", str(path), "--target", "il"])
+    assert str(wrong.exception).count(str(path)) == 1
+
+
 def test_a_task_without_files_needs_tensors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no train\.safetensors, and Digits reads no other files"):
         prepare(Experiment(nodes=2, topology=Ring()), 0, tmp_path)

@@ -66,15 +66,23 @@ def describe(
     """
     import msgspec
 
-    from gossamer.data.description import summary
+    from gossamer.data.description import rare_classes, summary
     from gossamer.data.table import Table
     from gossamer.experiments.experiment import ExperimentError
 
     try:
         table = Table(file.name, target, regression, client, leave_out)
         content = msgspec.json.format(msgspec.json.encode(summary(table, file, least)), indent=2) + b"\n"
+        rare = rare_classes(table, file, least)
     except (OSError, ValueError) as error:
-        raise ExperimentError(f"{file}: {error}") from None
+        said = str(error)
+        raise ExperimentError(said if said.startswith(str(file)) else f"{file}: {said}") from None
+    for word, rows in rare.items():
+        click.echo(
+            f"{target} is {word!r} in only {rows} row{'s' * (rows != 1)}, so that class is left out, and rows with it "
+            f"would be refused; is it another class, misspelled? Else give --least {rows}",
+            err=True,
+        )
     if out is None:
         click.echo(content, nl=False)
         return

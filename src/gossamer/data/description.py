@@ -63,6 +63,14 @@ def _frequent(column: Sequence[Any], least: int) -> list[str]:
     return sorted(word for word, count in counts.items() if count >= least)
 
 
+def rare_classes(table: Table, path: Path, least: int = 5) -> dict[str, int]:
+    """Classes that the summary leaves out, each with its number of rows: for the eyes of this site alone."""
+    if table.regression:
+        return {}
+    counts = Counter(str(value) for value in read_columns(path)[table.target] if value is not None)
+    return {word: count for word, count in sorted(counts.items()) if count < least}
+
+
 def read_summary(path: Path) -> Summary:
     try:
         with path.open("rb") as file:

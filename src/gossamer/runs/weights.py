@@ -75,9 +75,11 @@ def trained(directory: Path, node: Node | None) -> Trained:
     document = files.read_document(directory)
     experiment = files.experiment_of(document)
     if experiment is None:
+        there = directory / "model.safetensors"  # which a peer writes at its end
+        known = f"; its weights are in {there}" if there.exists() else ""
         raise ExperimentError(
             f"{directory / 'experiment.toml'} names a class of your own; open it in Python with "
-            "gossamer.open_run(directory, experiment), and save its state_dict"
+            f"gossamer.open_run(directory, experiment), and save its state_dict{known}"
         )
     task = experiment.load_task()
     weights = load(directory, experiment, task)

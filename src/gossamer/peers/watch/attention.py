@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median_low
 
 from gossamer.peers.watch.scrape import Reading
-from gossamer.peers.watch.watched import Status
+from gossamer.peers.watch.watched import ENDED, Status
 from gossamer.runs.report.text import duration
 
 LONG_SECONDS = 5.0  # a wait that is worth a word
@@ -47,6 +47,8 @@ def state(status: Status) -> str:
     reading = status.reading
     if reading is None:
         return "not answering" if status.trouble != "not asked yet" else "asking"
+    if status.has_ended and reading.phase not in ENDED:
+        return STATES["done"]
     if status.has_ended or status.answers:
         told = STATES[reading.phase]
         if reading.phase in ("exchanging", "settling", "finishing") and waited(reading) >= 1:
@@ -76,9 +78,8 @@ def _silent(named: Sequence[tuple[str, Status]]) -> Iterator[str]:
             continue
         if status.reading is None:
             yield f"{label} has not answered yet: {status.trouble}"
-            continue
-        done = 0 < status.reading["rounds"] <= status.reading["round"]
-        yield f"{label} has not answered since {clock(status.at)}: {status.trouble}" + "; its rounds were done" * done
+        else:
+            yield f"{label} has not answered since {clock(status.at)}: {status.trouble}"
 
 
 def _ended(named: Sequence[tuple[str, Status]]) -> Iterator[str]:

@@ -35,7 +35,7 @@ def summary(statuses: Sequence[Status]) -> str:
     """In a line: how many answer, and where they are."""
     answering = [status.reading for status in statuses if status.reading and status.answers]
     ended = sum(status.has_ended for status in statuses)
-    told = f"{len(answering)} of {len(statuses)} peers answer" + f", {ended} have ended" * bool(ended)
+    told = f"{len(answering)} of {len(statuses)} peers answer" + f", {ended} ended" * bool(ended)
     rounds = [reading["round"] for reading in answering if isfinite(reading["round"])]
     of = [reading["rounds"] for reading in answering if isfinite(reading["rounds"])]
     if rounds:

@@ -55,8 +55,10 @@ class Status:
 
     @property
     def has_ended(self) -> bool:
-        """It has said so, and its page is gone."""
-        return self.reading is not None and self.reading.phase in ENDED and not self.answers
+        """Its page is gone, and it has said so, or had no round left."""
+        if self.reading is None or self.answers:
+            return False
+        return self.reading.phase in ENDED or 0 < self.reading["rounds"] <= self.reading["round"]
 
 
 class Watched:
