@@ -26,6 +26,8 @@ class Browser:
             options.add_argument(option)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+        self.driver.set_page_load_timeout(60)
+        self.driver.command_executor.client_config.timeout = 90  # a browser that hangs would hold up all tests
 
     def open(self, url: str, width: int = 1280, height: int = 1000, scripts: bool = True) -> None:
         """A page in a window of this size; what earlier pages logged is forgotten."""

@@ -205,11 +205,15 @@ def test_ctrl_c_ends_the_command_though_a_page_is_open(
         page.close()
 
     thread = threading.Thread(target=stop)
-    thread.start()
-    monkeypatch.setattr(sys, "argv", ["gossamer", "watch", str(tmp_path / "one"), "--port", str(port)])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    thread.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        thread.start()
+        monkeypatch.setattr(sys, "argv", ["gossamer", "watch", str(tmp_path / "one"), "--port", str(port)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert answers == [200]
     assert stopped.value.code == 0
     assert f"at http://127.0.0.1:{port}/ (Ctrl-C ends it)\nstopped watching" in capsys.readouterr().err

@@ -39,8 +39,10 @@ def watched(peers: list[Peer], interval_seconds: float) -> Iterator[PeerWatchSer
             ports.append(port)
         server = at_the_end.enter_context(PeerWatchServer([("127.0.0.1", port) for port in ports], 0, interval_seconds))
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield server
-        server.shutdown()
+        try:
+            yield server
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.slow
