@@ -300,7 +300,7 @@ class Method(NamedTuple):
 
     @classmethod
     def of(cls, family: str, settings: Mapping[str, Any]) -> "Method":
-        return cls.parse(f"{family}:" + ",".join(f"{name}={json.dumps(value)}" for name, value in settings.items()))
+        return cls.parse(cls(family, dict(settings)).text)
 
     @property
     def text(self) -> str:

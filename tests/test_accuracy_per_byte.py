@@ -115,3 +115,20 @@ def test_tuning_takes_the_fewest_bytes_that_are_good_enough(program: ModuleType)
 def test_a_method_that_does_not_exist_is_refused(program: ModuleType, text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         program.Method.parse(text)
+
+
+def test_a_method_has_a_learning_rate_of_its_own_and_full_sharing_with_one_is_what_others_are_compared_with(
+    program: ModuleType, rows
+) -> None:
+    method = program.Method.parse("lace:kept=0.04@0.2")
+    assert method == program.Method.parse(method.text)
+    assert method.on(program.setting("digits")).optimizer.learning_rate == 0.2
+    assert program.Method.parse("lace").on(program.setting("digits")).optimizer.learning_rate == 0.1
+    with pytest.raises(ValueError, match=r"learning rate such as 0\.01, 'fast' was given"):
+        program.Method.parse("full@fast")
+    found = rows("full@0.001", "full@0.2")
+    assert list(found) == ["full sharing, learning rate 0.001", "full sharing, learning rate 0.2"]
+    slow, fast = found.values()
+    assert slow["against_full"] == 0
+    assert fast["against_full"] == pytest.approx(fast["after"] - slow["after"], abs=1e-4)
+    assert fast["after"] > slow["after"]

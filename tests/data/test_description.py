@@ -110,7 +110,7 @@ def test_a_class_in_few_rows_is_told_to_the_site_itself_and_to_nobody_else(tmp_p
     path.write_text(path.read_text().replace("yes", "Yes", 3))
     out = tmp_path / "north.json"
     told = CliRunner().invoke(cli, ["data", "describe", str(path), "--target", "ill", "--out", str(out)])
-    assert "ill is 'Yes' in only 3 rows, so that class is left out" in told.stderr
+    assert "too rare to be told: ill = 'Yes' (3 rows); such rows would be refused" in told.stderr
     assert "Yes" not in out.read_text()
     wrong = CliRunner().invoke(cli, ["data", "describe", str(path), "--target", "il"])
     assert str(wrong.exception).count(str(path)) == 1

@@ -1,6 +1,5 @@
 """The live page of a group: real peers, hostile ones, and what is said of them in words."""
 
-import http.client
 import os
 import re
 import signal
@@ -8,8 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan, nan
@@ -40,6 +38,7 @@ from gossamer.peers.watch.page import content
 from gossamer.peers.watch.scrape import Reading
 from gossamer.peers.watch.watched import History, Point, Status
 from gossamer.training.privacy import Privacy
+from loopback_pages import ask, serving
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -168,25 +167,8 @@ def test_curves_of_fifty_peers_are_drawn_in_a_small_page_and_rounds_on_an_even_s
     assert losses.startswith("<figcaption>Training loss"), "nobody was evaluated, so there are two charts"
 
 
-@contextmanager
-def watching(*ports: int, page_seconds: float = 2.0) -> Iterator[PeerWatchServer]:
-    with PeerWatchServer([("127.0.0.1", port) for port in ports], 0, 0.1, page_seconds) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def ask(server: PeerWatchServer, path: str = "/", host: str | None = None, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    connection.request(method, path, headers={"Host": host} if host else {})
-    answer = connection.getresponse()
-    found = answer.status, answer.read().decode()
-    connection.close()
-    return found
+def watching(*ports: int, page_seconds: float = 2.0) -> AbstractContextManager[PeerWatchServer]:
+    return serving(PeerWatchServer([("127.0.0.1", port) for port in ports], 0, 0.1, page_seconds))
 
 
 def rows(server: PeerWatchServer) -> dict[str, list[str]]:

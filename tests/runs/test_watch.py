@@ -1,13 +1,12 @@
 """The watch page: a real run followed in a real browser, and a server that answers nobody else."""
 
-import http.client
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.error import URLError
@@ -25,27 +24,13 @@ from gossamer.runs.report.text import percent
 from gossamer.runs.watch import WatchServer
 from gossamer.runs.watch.listing import runs_under
 from gossamer.simulator.simulate import simulate
+from loopback_pages import ask, serving
 
 SMALL = Experiment(name="small", nodes=4, rounds=4, task=Quadratic(), topology=Ring(), evaluation=Evaluation(2))
 
 
-@contextmanager
-def watching(root: Path) -> Iterator[WatchServer]:
-    with WatchServer(root, interval_seconds=0.05) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def ask(server: WatchServer, path: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    connection.request(method, path, headers={"Host": host} if host else {})
-    answer = connection.getresponse()
-    found = answer.status, answer.read().decode()
-    connection.close()
-    return found
+def watching(root: Path) -> AbstractContextManager[WatchServer]:
+    return serving(WatchServer(root, interval_seconds=0.05))
 
 
 def test_the_page_follows_a_run_in_the_browser(browser: Browser, tmp_path: Path) -> None:

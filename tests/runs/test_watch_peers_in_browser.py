@@ -1,6 +1,5 @@
 """The live page of a group, in a real browser."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -9,6 +8,7 @@ import pytest
 from conftest import Browser
 from gossamer.peers.counters import Counters, Gauge, serve
 from gossamer.peers.watch import PeerWatchServer
+from loopback_pages import serving
 
 
 class Peer:
@@ -37,12 +37,8 @@ def watched(peers: list[Peer], interval_seconds: float) -> Iterator[PeerWatchSer
             end, port = serve("127.0.0.1", 0, Counters(), peer.gauges)
             at_the_end.callback(end)
             ports.append(port)
-        server = at_the_end.enter_context(PeerWatchServer([("127.0.0.1", port) for port in ports], 0, interval_seconds))
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
+        watcher = PeerWatchServer([("127.0.0.1", port) for port in ports], 0, interval_seconds)
+        yield at_the_end.enter_context(serving(watcher))
 
 
 @pytest.mark.slow

@@ -77,11 +77,11 @@ def describe(
     except (OSError, ValueError) as error:
         said = str(error)
         raise ExperimentError(said if said.startswith(str(file)) else f"{file}: {said}") from None
-    for word, rows in rare.items():
-        click.echo(
-            f"{target} is {word!r} in only {rows} row{'s' * (rows != 1)}, so that class is left out, and rows with it "
-            f"would be refused; is it another class, misspelled? Else give --least {rows}",
-            err=True,
+    if rare:
+        told = ", ".join(f"{word!r} ({rows} row{'s' * (rows != 1)})" for word, rows in rare.items())
+        say(
+            f"warning: too rare to be told: {target} = {told}; such rows would be refused, so correct a misspelled "
+            "class, or give a smaller --least"
         )
     if out is None:
         click.echo(content, nl=False)

@@ -59,15 +59,16 @@ def _spread(column: Sequence[float], least: int) -> tuple[int, float, float]:
 
 
 def _frequent(column: Sequence[Any], least: int) -> list[str]:
-    counts = Counter(str(value) for value in column if value is not None)
-    return sorted(word for word, count in counts.items() if count >= least)
+    return sorted(word for word, count in _counts(column).items() if count >= least)
+
+
+def _counts(column: Sequence[Any]) -> Counter[str]:
+    return Counter(str(value) for value in column if value is not None)
 
 
 def rare_classes(table: Table, path: Path, least: int = 5) -> dict[str, int]:
     """Classes that the summary leaves out, each with its number of rows: for the eyes of this site alone."""
-    if table.regression:
-        return {}
-    counts = Counter(str(value) for value in read_columns(path)[table.target] if value is not None)
+    counts = Counter() if table.regression else _counts(read_columns(path)[table.target])
     return {word: count for word, count in sorted(counts.items()) if count < least}
 
 
