@@ -93,6 +93,9 @@ def test_new_rows_become_inputs_as_the_sites_agreed(tmp_path: Path) -> None:
     assert AGREED.inputs(tmp_path / "new.csv").tolist() == [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
     with pytest.raises(DataError, match="cannot be read"):
         AGREED.inputs(tmp_path / "none.csv")
+    (tmp_path / "word.csv").write_text("smokes,age\nyes,old\n")
+    with pytest.raises(DataError, match="its column 'age' has 'old' where a number belongs"):
+        AGREED.inputs(tmp_path / "word.csv")
     with pytest.raises(DataError, match="numbers and words say how rows become inputs"):
         gs.Table("patients.csv", "ill").inputs(tmp_path / "new.csv")
 

@@ -88,6 +88,11 @@ def test_peers_that_were_asked_to_leave_go_on_where_they_were_and_end_the_same(t
             assert [row["round"] for row in rows] == list(range(1, 31))
         if len(set(left)) == 1:  # all left after the same round, so that no message was missed
             assert compare(experiment, {"peers": results(peers)})["verified"]
+        ended = results(peers)
+        peers.start()  # once more, after the end
+        peers.wait(60)
+        assert events(peers, "peer-0", "resumed")[-1]["advice"] == "nothing is left to train"
+        assert [result["model_sha256"] for result in results(peers)] == [result["model_sha256"] for result in ended]
 
 
 def renew_by_invitation(directory: Path) -> None:

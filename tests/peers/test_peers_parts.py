@@ -284,6 +284,7 @@ address = "[::1]:7001"
         (GROUP.replace("node = 1", "node = 0"), "alice and bob are both node 0"),
         (GROUP.replace("node = 1", "node = 9"), "bob is node 9, and the nodes are 0 to 1"),
         (GROUP.replace("7001", "port"), 'written "host:port"'),
+        (GROUP.replace("7001", "99999"), "a port is at most 65535"),
         (GROUP.replace("bob", "Bob"), "small letters"),
         (GROUP + 'relay = "carol"', "relay of bob is 'carol', and must be another with an address; those are alice"),
         (GROUP + 'relay = "bob"', "relay of bob is 'bob', and must be another"),

@@ -102,7 +102,7 @@ class Table:
 
     def _agreed(self, columns: dict[str, Column]) -> list[NDArray[np.float32]]:
         """The columns to predict from, as `numbers` and `words` say."""
-        tables = [_scaled(_as_numbers(columns[name]), mean, std) for name, mean, std in self.numbers]
+        tables = [_scaled(_as_numbers(name, columns[name]), mean, std) for name, mean, std in self.numbers]
         return tables + [_one_hot(columns[name], words) for name, words in self.words]
 
     def check_columns(self, path: Path, columns: dict[str, Column]) -> None:
@@ -178,15 +178,21 @@ def _in_order(name: str) -> tuple[float, str]:
 def is_number(column: Column) -> bool:
     """Is everything in it a number, or missing?"""
     try:
-        _as_numbers(column)
-    except (TypeError, ValueError):
+        _as_numbers("", column)
+    except ValueError:
         return False
     return True
 
 
-def _as_numbers(column: Column) -> NDArray[np.float64]:
+def _as_numbers(name: str, column: Column) -> NDArray[np.float64]:
     """NaN where nothing is known. ValueError if something is no number."""
-    return np.array([np.nan if value is None else float(value) for value in column])
+    values = np.full(len(column), np.nan)
+    for row, value in enumerate(column):
+        try:
+            values[row] = np.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"its column {name!r} has {value!r} where a number belongs") from None
+    return values
 
 
 def _numbers(name: str, column: Column, train: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -196,7 +202,7 @@ def _numbers(name: str, column: Column, train: NDArray[np.int64]) -> NDArray[np.
         if len(words) > _MOST_WORDS:
             raise ValueError(f"its column {name!r} has {len(words)} different words; name it in leave_out")
         return np.eye(len(words), dtype=np.float32)[places]
-    values = _as_numbers(column)
+    values = _as_numbers(name, column)
     known = values[train][np.isfinite(values[train])]
     mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
     return _scaled(values, mean, deviation or 1.0)

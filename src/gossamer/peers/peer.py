@@ -191,7 +191,8 @@ def _resume(node: Node, config: PeerConfig, run_id: int, experiment: Experiment,
         checkpoint.check_tensors(config.out, tensors, node.tensors())
         node.restore(tensors, saved.round)
         node.counters.restore(saved.totals)
-        log("resumed", round=saved.round)
+        done = saved.round == experiment.rounds
+        log("resumed", round=saved.round, **({"advice": "nothing is left to train"} if done else {}))
     kept = files.read_lines(config.out / "metrics.jsonl", node.round, strict=False)
     for row in kept:
         node.progress.note(row)

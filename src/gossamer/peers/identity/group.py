@@ -100,8 +100,10 @@ def check_name(name: str) -> str:
 def address_of(text: str) -> tuple[str, int]:
     """Host and port of "host:port", "[v6 address]:port"."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 <= int(port) < 2**16:
+    if not colon or not host or not port.isdecimal():
         raise ExperimentError(f'an address is written "host:port", such as "10.0.0.5:7001", {text!r} was given')
+    if int(port) >= 2**16:
+        raise ExperimentError(f"a port is at most {2**16 - 1}, {text!r} was given")
     return host, int(port)
 
 
