@@ -65,6 +65,7 @@ def test_the_papers_own_figures_agree_with_what_it_finds(name: str) -> None:
     table = TABLES[name]
     for finding in table.findings:
         gap = paper_gap(table, "paper", finding)
+        assert finding.contradicts <= finding.agrees
         assert finding.verdict([gap]) in ("agrees", "not run yet"), (finding.text, gap)
 
 
@@ -163,6 +164,7 @@ def test_a_verdict_agrees_is_weaker_or_contradicts() -> None:
     assert finding.verdict([2.5, 1.9]) == "agrees"
     assert finding.verdict([1.0, 0.5]) == "weaker"
     assert finding.verdict([1.0, -3.0]) == "weaker"  # the seeds differ
+    assert finding.verdict([5.0, -0.2]) == "weaker"  # one is on the other side
     assert finding.verdict([-0.1, -3.0]) == "contradicts"
     assert finding.verdict([nan, 2.0]) == "agrees"
     assert finding.verdict([nan]) == finding.verdict([]) == "not run yet"

@@ -48,7 +48,7 @@ def rows(size: Size) -> list[Row]:
 TABLE = Table(
     "a table of digits",
     rows,
-    (Finding("sharing helps", above("shared", "alone"), agrees=-100.0),),
+    (Finding("sharing helps", above("shared", "alone"), agrees=-100.0, contradicts=-100.0),),
     small="it is a toy",
     columns=(ACCURACY, MEGABYTES, ROUNDS_TO_TARGET),
     target="alone",

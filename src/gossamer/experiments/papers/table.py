@@ -55,11 +55,11 @@ class Finding:
     paper: float | None = None  # the paper's gap, where it prints no figures that it could be computed from
 
     def verdict(self, gaps: Sequence[float]) -> Verdict:
-        """From the gap of every seed. It takes all seeds to contradict; where they differ, it is weaker."""
+        """From the gap of every seed. It takes all seeds to contradict, and none to agree; between, it is weaker."""
         known = [gap for gap in gaps if not isnan(gap)]
         if not known:
             return "not run yet"
-        if fmean(known) >= self.agrees:
+        if fmean(known) >= self.agrees and min(known) >= self.contradicts:
             return "agrees"
         return "contradicts" if max(known) < self.contradicts else "weaker"
 
