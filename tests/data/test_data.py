@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ from gossamer.data.text import Vocabulary
 from gossamer.experiments import toml
 from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.topologies import RandomRegular
-from gossamer.models import FemnistCnn, GnLeNet, StackedLstm, Transformer
+from gossamer.models import FemnistCnn, GnLeNet, ResNet20, StackedLstm, Transformer
 
 REAL = os.environ.get(VARIABLE)  # before a test sets it
 
@@ -227,6 +228,24 @@ def test_images_are_those_in_the_files(root: Path) -> None:
     assert letters.tolist() == [0, 25, 4]
 
 
+@pytest.mark.parametrize(("task", "size"), [(Cifar10, 16), (Cifar10, 8), (Cifar100, 16)])
+def test_smaller_images_of_cifar_are_means_of_squares(task: type, size: int, root: Path) -> None:
+    official.cifar10(root)
+    official.cifar100(root)
+    whole, small = task().arrays(), task(size=size).arrays()
+    assert small.inputs == (3, size, size)
+    for (before, labels), (after, same_labels) in zip(whole[:2], small[:2], strict=True):
+        means = torch.nn.functional.avg_pool2d(before.double(), 32 // size)
+        assert torch.equal(after, (means + 0.5).floor().to(torch.uint8))
+        assert torch.equal(labels, same_labels)
+    assert task(size=size, model=ResNet20(width=4)).load().layer_sizes
+
+
+def test_cifar_has_no_other_sizes() -> None:
+    with pytest.raises(ValueError, match="size must be 32, 16 or 8 pixels, 24 was given"):
+        Cifar10(size=24)  # type: ignore[arg-type]
+
+
 def test_both_versions_of_cifar_give_the_same(root: Path) -> None:
     official.cifar10(root)
     python = Cifar10().arrays()
@@ -323,25 +342,33 @@ def test_a_rating_is_right_when_its_nearest_half_star_is() -> None:
     assert within(1.0, output, target).tolist() == [1, 1, 1, 1, 1]
 
 
-def test_augmented_images_are_shifted_and_mirrored_ones() -> None:
-    images = torch.from_numpy(official.pixels(40, 3, 8, 8))
+@pytest.mark.parametrize(("side", "reach"), [(8, 1), (16, 2), (28, 4), (40, 4)])
+def test_augmented_images_are_shifted_and_mirrored_ones(side: int, reach: int) -> None:
+    images = torch.from_numpy(official.pixels(40, 3, side, side))
     torch.manual_seed(1)
     changed = crop_and_flip(images)
     torch.manual_seed(1)
     assert torch.equal(changed, crop_and_flip(images))
     assert (changed.dtype, changed.shape) == (torch.uint8, images.shape)
-    padded = torch.nn.functional.pad(images, (4, 4, 4, 4))
-    flips = set()
+    padded = torch.nn.functional.pad(images, (reach,) * 4)
+    flips, shifts = set(), set()
     for one, source in zip(changed, padded, strict=True):
-        candidates = [
-            (mirrored, crop)
-            for crop in (source[:, y : y + 8, x : x + 8] for y in range(9) for x in range(9))
+        found = [
+            (mirrored, shift)
+            for shift in product(range(2 * reach + 1), repeat=2)
             for mirrored in (False, True)
+            if torch.equal(shifted(source, shift, side, mirrored), one)
         ]
-        found = [m for m, crop in candidates if torch.equal(crop.flip(-1) if m else crop, one)]
         assert found
-        flips |= set(found)
+        flips |= {mirrored for mirrored, _ in found}
+        shifts |= {along for _, shift in found for along in shift}
     assert flips == {False, True}
+    assert shifts == set(range(2 * reach + 1))
+
+
+def shifted(padded: torch.Tensor, shift: tuple[int, int], side: int, mirrored: bool) -> torch.Tensor:
+    crop = padded[:, shift[0] : shift[0] + side, shift[1] : shift[1] + side]
+    return crop.flip(-1) if mirrored else crop
 
 
 def test_normalized_bytes_are_numbers_around_0() -> None:

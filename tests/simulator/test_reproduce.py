@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gossamer.algorithms import Dpsgd, Jwins, LocalOnly
+from gossamer.algorithms import Dpsgd, Jwins, LocalOnly, Scsp, SparsePush
 from gossamer.cli.main import cli
+from gossamer.compressors import TopK
 from gossamer.data import Cifar10, Digits
 from gossamer.experiments import papers
 from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
 from gossamer.experiments.papers.table import (
     ACCURACY,
+    COMPRESSION,
+    DIVERGENCE,
     MEGABYTES,
     MEGABYTES_TO_TARGET,
     ROUNDS_TO_TARGET,
@@ -86,6 +89,24 @@ def test_some_rows_can_be_run_alone_and_those_that_are_there_count(tmp_path: Pat
     assert both.verdict(TABLE.findings[0]) == "agrees"
     with pytest.raises(ExperimentError, match="no row is like theirs; the rows are shared, alone"):
         carried_out(tmp_path, only="theirs")
+
+
+def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path) -> None:
+    pushed = replace(SHARED, name="pushed", algorithm=SparsePush(TopK(0.1), 0.1), topology=DirectedRing())
+    ended = replace(pushed, name="ended", algorithm=Scsp(TopK(0.1), 0.1, full_rounds=3), rounds=pushed.rounds + 3)
+
+    def with_rows(*rows: Row) -> Table:
+        return Table("starts", lambda size: list(rows), (), "", columns=(ACCURACY, COMPRESSION, MEGABYTES, DIVERGENCE))
+
+    both = with_rows(replace(row(pushed), start_of=row(ended)), row(ended))
+    found = carried_out(tmp_path / "once", both)
+    apart = carried_out(tmp_path / "twice", with_rows(row(pushed), row(ended)))
+    assert found.figures == apart.figures
+    assert found.figures["pushed"] != found.figures["ended"]
+    assert not run_directory(tmp_path / "once", "small", "pushed", 0).exists()
+    assert len(found.runs) == 2  # of the longer row, one per seed
+    first = carried_out(tmp_path / "alone", both, only="pushed")
+    assert first.figures["pushed"] == found.figures["pushed"]
 
 
 def test_the_same_command_carries_on_to_the_same_figures(tmp_path: Path) -> None:

@@ -83,10 +83,12 @@ def _build(model: Architecture, precision: Precision, arrays: Arrays) -> nn.Modu
 
 
 def crop_and_flip(images: Tensor) -> Tensor:
-    """Each image shifted by up to 4 pixels each way, zeros coming in, and half of them mirrored: (N, C, H, W)."""
+    """Each image shifted by up to 4 pixels each way, or an eighth of its side if that is less, zeros coming in, and
+    half of them mirrored: (N, C, H, W)."""
     number, channels, height, width = images.shape
-    padded = functional.pad(images, (4, 4, 4, 4))
-    shifts, mirrored = torch.randint(0, 9, (2, number, 1)), torch.rand(number, 1) < 0.5
+    reach = min(4, -(-height // 8))
+    padded = functional.pad(images, (reach,) * 4)
+    shifts, mirrored = torch.randint(0, 2 * reach + 1, (2, number, 1)), torch.rand(number, 1) < 0.5
     rows = shifts[0] + torch.arange(height)
     columns = shifts[1] + torch.where(mirrored, torch.arange(width - 1, -1, -1), torch.arange(width))
     sample, channel = torch.arange(number)[:, None, None, None], torch.arange(channels)[None, :, None, None]

@@ -9,7 +9,7 @@ import pickletools
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from gossamer.models import Architecture, GnLeNet
 
 _URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _IMAGE_BYTES = 3 * 32 * 32  # red, green and blue planes
+Size = Literal[32, 16, 8]  # pixels per side
 _NORMALIZE = Normalize(mean=0.5, deviation=0.5)
 _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
@@ -65,12 +66,16 @@ class Cifar10:
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    size: Size = 32  # pixels per side: 16 or 8 are means of squares of 2 x 2 or 4 x 4, and train that much faster
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = CIFAR10
 
+    def __post_init__(self) -> None:
+        _check_size(self.size)
+
     def arrays(self) -> Arrays:
-        return _read(self.source, self.root, label_key="labels", label_bytes=1, label_at=0, num_classes=10)
+        return _read(self.source, self.root, "labels", label_bytes=1, label_at=0, num_classes=10, size=self.size)
 
     def load(self) -> Supervised:
         return task_of(self, self.arrays(), prepare=_NORMALIZE, augment=crop_and_flip if self.augment else None)
@@ -84,21 +89,32 @@ class Cifar100:
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
+    size: Size = 32  # pixels per side: 16 or 8 are means of squares of 2 x 2 or 4 x 4, and train that much faster
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = CIFAR100
 
+    def __post_init__(self) -> None:
+        _check_size(self.size)
+
     def arrays(self) -> Arrays:
         fine = self.labels == "fine"
         key, num_classes = f"{self.labels}_labels", 100 if fine else 20
-        return _read(self.source, self.root, key, label_bytes=2, label_at=int(fine), num_classes=num_classes)
+        return _read(
+            self.source, self.root, key, label_bytes=2, label_at=int(fine), num_classes=num_classes, size=self.size
+        )
 
     def load(self) -> Supervised:
         return task_of(self, self.arrays(), prepare=_NORMALIZE, augment=crop_and_flip if self.augment else None)
 
 
+def _check_size(size: int) -> None:
+    if size not in get_args(Size):
+        raise ValueError(f"size must be 32, 16 or 8 pixels, {size} was given")
+
+
 def _read(
-    source: Source, root: str | None, label_key: str, label_bytes: int, label_at: int, num_classes: int
+    source: Source, root: str | None, label_key: str, label_bytes: int, label_at: int, num_classes: int, size: int
 ) -> Arrays:
     found = source.find(root)
 
@@ -107,7 +123,7 @@ def _read(
         for path in map(found.path, names):
             with source.reading(path):
                 capacity += path.stat().st_size // _IMAGE_BYTES
-        images, labels = torch.empty(capacity, 3, 32, 32, dtype=torch.uint8), []
+        images, labels = torch.empty(capacity, 3, size, size, dtype=torch.uint8), []
         end = 0
         for name in names:  # one by one into place, so that they are not all there twice
             path = found.path(name)
@@ -117,12 +133,22 @@ def _read(
                 else:
                     pixels, numbers = _read_python(path, label_key)
                 start, end = end, end + len(pixels)
-                images.numpy()[start:end] = pixels.reshape(-1, 3, 32, 32)
+                images.numpy()[start:end] = _scaled(pixels.reshape(-1, 3, 32, 32), size)
                 labels.append(same_length(images[start:end], checked_labels(numbers, num_classes))[1])
         return images[:end], torch.cat(labels)
 
     *training, test = found.layout.files
-    return Arrays(read(*training), read(test), (3, 32, 32), num_classes)
+    return Arrays(read(*training), read(test), (3, size, size), num_classes)
+
+
+def _scaled(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Images of so many pixels per side; a pixel is the mean of a square, a half rounded up."""
+    if size == images.shape[-1]:
+        return images
+    factor = images.shape[-1] // size
+    sums = images.reshape(-1, 3, size, factor, size, factor).sum((3, 5), dtype=np.uint16)
+    means: NDArray[np.uint8] = ((sums + factor**2 // 2) // factor**2).astype(np.uint8)
+    return means
 
 
 def _read_python(path: Path, label_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -1,6 +1,7 @@
 """Carry out a table or figure of a paper: every row with every seed, each in a run directory of its own.
 
-    DIR/runs/SIZE/ROW-seed-N/     a run, as `gossamer run` leaves it; tables that share a row share its runs
+    DIR/runs/SIZE/ROW-seed-N/     a run, as `gossamer run` leaves it; tables that share a row share its runs, and a row
+                                  that is another's without its last phase is read from the other's run
     DIR/TABLE-SIZE.json, .md, .html   the table beside the paper's, the verdicts, the curves
 
 The same command again carries on where it stopped. A run that fails is told and does not stop the others.
@@ -8,7 +9,7 @@ The same command again carries on where it stopped. A run that fails is told and
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import inf, isfinite, nan
@@ -33,7 +34,7 @@ from gossamer.experiments.papers.table import (
     Verdict,
 )
 from gossamer.runs import files
-from gossamer.runs.run import OnRound, Run, write_report
+from gossamer.runs.run import OnRound, Run, metric_of, write_report
 from gossamer.simulator.simulate import run_or_resume
 from gossamer.simulator.worker_pool import WorkerError
 from gossamer.training.block import NodeError
@@ -110,7 +111,7 @@ def reproduce(
     try:
         for seed in range(seeds):  # all rows with one seed first, so that there is something to compare early
             for row in wanted:
-                there = (run_directory(out, size, row.label, seed) / "result.json").exists()
+                there = (run_directory(out, size, run_of(row).label, seed) / "result.json").exists()
                 if row.experiment is not None and (row in chosen or there):
                     _one(found, row, seed, out, workers, on_run)
     finally:  # after Ctrl-C, too: the table as far as it got
@@ -121,16 +122,24 @@ def reproduce(
 
 
 def _one(found: Reproduction, row: Row, seed: int, out: Path, workers: int | None, on_run: OnRun | None) -> None:
-    assert row.experiment is not None
-    directory = run_directory(out, found.size, row.label, seed)
-    experiment = replace(row.experiment, seed=seed)
+    whole = run_of(row)
+    assert whole.experiment is not None
+    directory = run_directory(out, found.size, whole.label, seed)
+    experiment = replace(whole.experiment, seed=seed)
     try:
         run = run_or_resume(experiment, directory, workers, on_round=on_run(row.label, seed) if on_run else None)
     except (NodeError, WorkerError, ExperimentError) as error:  # kept: the other rows are still worth having
         found.failed[str(directory)] = str(error)
         return
-    found.runs.append(run)
-    found.figures.setdefault(row.label, {})[seed] = figures_of(run, found.table.accuracy_of)
+    through = experiment.rounds if whole is row else experiment.training_rounds
+    if whole is row:
+        found.runs.append(run)
+    found.figures.setdefault(row.label, {})[seed] = figures_of(run, through, found.table.accuracy_of)
+
+
+def run_of(row: Row) -> Row:
+    """The row whose run tells of this one."""
+    return row.start_of or row
 
 
 def matching(rows: list[Row], pattern: str | None) -> list[Row]:
@@ -162,17 +171,16 @@ def missing_data(rows: list[Row]) -> dict[str, str]:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def figures_of(run: Run, accuracy_of: str = "nodes") -> dict[str, float]:
-    """What a table shows of a run."""
-    result: Mapping[str, Any] = run.result
-    key = f"{result['metric']}_{'mean' if accuracy_of == 'nodes' else 'of_mean_model'}"
-    share = result["bytes_share_of_full"]
+def figures_of(run: Run, through: int, accuracy_of: str = "nodes") -> dict[str, float]:
+    """What a table shows of a run, or of its rounds up to `through`, the last of which was tested."""
+    tested = run.metrics[through - 1]
+    key = f"{metric_of(tested)}_{'mean' if accuracy_of == 'nodes' else 'of_mean_model'}"
     figures = {
-        ACCURACY: 100 * result[key],
-        MEGABYTES: result["bytes_total"] / result["nodes"] / 1e6,
-        DIVERGENCE: result["divergence"],
+        ACCURACY: 100 * tested[key],
+        MEGABYTES: tested["bytes_sent"] / run.document["nodes"] / 1e6,
+        DIVERGENCE: tested["divergence"],
     }
-    return figures | ({COMPRESSION: 1 / share} if share else {})
+    return figures | ({COMPRESSION: tested["bytes_full"] / tested["bytes_sent"]} if tested["bytes_sent"] else {})
 
 
 def add_targets(found: Reproduction) -> None:

@@ -12,7 +12,7 @@ from gossamer.compressors import Chain, Compressor, LayerwiseTopK, Quantize
 from gossamer.core import Algorithm
 from gossamer.data import arrays
 from gossamer.experiments.experiment import Experiment
-from gossamer.experiments.papers.table import Row, Size, row
+from gossamer.experiments.papers.table import SMALL_RATE, Row, Size, row
 
 Method = Literal["DeepSqueeze", "CHOCO"]
 Precision = Literal["float", "8-bit"]
@@ -26,7 +26,7 @@ FRACTIONS = {"top-10": 0.1, "top-1": 0.01}
 ETA = {"top-10": 0.01, "top-1": 0.005}  # DeepSqueeze's rate, by Sparse-Push's table; the same in float and eight bits
 
 
-def algorithm_of(method: Method, precision: Precision, kept: Kept) -> Algorithm:
+def algorithm_of(size: Size, method: Method, precision: Precision, kept: Kept) -> Algorithm:
     """With layer-wise top-K, and messages in float or in eight bits."""
     if kept == "full" and precision == "float":
         return Sgp()
@@ -36,7 +36,8 @@ def algorithm_of(method: Method, precision: Precision, kept: Kept) -> Algorithm:
         compressor = Chain(chosen, Quantize(8)) if precision == "8-bit" else chosen
     if method == "CHOCO":
         return QuantSgp(compressor)
-    return SparsePush(compressor, rate="auto" if kept == "full" else ETA[kept])
+    faster = SMALL_RATE if size == "small" else 1
+    return SparsePush(compressor, rate="auto" if kept == "full" else faster * ETA[kept])
 
 
 def label_of(setting: str, method: Method, precision: Precision, kept: Kept, skew: float) -> str:
@@ -59,7 +60,8 @@ Printed = dict[tuple[Kept, float], tuple[float, ...]]
 def experiment_of(
     setting: Setting, size: Size, method: Method, precision: Precision, kept: Kept, skew: float
 ) -> Experiment:
-    name, algorithm = label_of(setting.name, method, precision, kept, skew), algorithm_of(method, precision, kept)
+    name = label_of(setting.name, method, precision, kept, skew)
+    algorithm = algorithm_of(size, method, precision, kept)
     return replace(setting.experiment(size, precision, skew), name=name, algorithm=algorithm)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from gossamer.core.rng import philox
-from gossamer.data import AgNews, CelebA, Cifar10, Cifar100, Femnist, MovieLens, Qmnist, SentenceLength, Shakespeare
+from gossamer.data import AgNews, CelebA, Cifar100, Femnist, MovieLens, Qmnist, SentenceLength, Shakespeare
 from gossamer.data.arrays import Arrays, Pair, task_of
 from gossamer.data.movielens import within
 from gossamer.data.supervised import Supervised
@@ -24,8 +24,6 @@ ROUNDS, BATCH = 2, 2  # with training; samples per step
 NODES: dict[type, int] = {RandomRegular: 5, Redrawn: 5, DirectedRing: 3, Torus: 6}  # of graphs of any size
 
 IMAGES: dict[type, tuple[tuple[int, int, int], int]] = {  # the shape of an image, and classes
-    Cifar10: ((3, 32, 32), 10),
-    Cifar100: ((3, 32, 32), 100),
     Qmnist: ((1, 28, 28), 10),
     Femnist: ((1, 28, 28), 62),
     CelebA: ((3, 84, 84), 2),
@@ -50,7 +48,7 @@ def stand_in(task: Any) -> Supervised:
         inputs = torch.from_numpy(rng.integers(0, 80, (number, length)))
         shape: tuple[int, ...] = (80, length)
     else:
-        default = ((3, getattr(task, "size", 32), getattr(task, "size", 32)), 10)
+        default = ((3, getattr(task, "size", 32), getattr(task, "size", 32)), 100 if type(task) is Cifar100 else 10)
         shape, classes = IMAGES.get(type(task), default)
         inputs = torch.from_numpy(rng.standard_normal((number, *shape), dtype=np.float32))
     train, test = _divided(inputs, torch.arange(number) % classes)

@@ -35,6 +35,7 @@ class Row:
     paper: Figures  # as far as the paper prints them
     experiment: Experiment | None = None
     computed: Callable[[], Figures] | None = None
+    start_of: "Row | None" = None  # whose run, until its models settle, is this one's to the last bit: one run for both
 
 
 def row(experiment: Experiment, accuracy: float | None = None, more: Figures | None = None) -> Row:
@@ -127,6 +128,13 @@ def _of(rows: Mapping[str, Figures], label: str, column: str) -> float:
 
 
 # -- what the papers' protocols share ----------------------------------------------------------------------------------
+
+SMALL_RATE = 4  # times the averaging rates of Sparse-Push's table 5, which are for 39 times as many rounds
+
+
+def pixels(size: Size) -> Literal[16, 32]:
+    """Per side of CIFAR's images; those of 16 train three to four times as fast."""
+    return 16 if size == "small" else 32
 
 
 def tenfold_drops(rounds: int, **settings: float | bool) -> Optimizer:
