@@ -83,7 +83,7 @@ def _carry_out(
     name: str, table: "Table", size: Any, seeds: int, out: Path, workers: int | None, only: str | None
 ) -> "Reproduction":
     from gossamer.cli.console import Progress
-    from gossamer.simulator.reproduce import matching, missing_data, reproduce
+    from gossamer.simulator.reproduce import matching, missing_data, reproduce, run_of
     from gossamer.simulator.simulate import StopRequest
 
     rows = table.rows(size)
@@ -91,16 +91,20 @@ def _carry_out(
     for why in dict.fromkeys(missing.values()) if len(missing) < len(rows) else ():
         say(f"{list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
     at_hand = [row for row in rows if row.label not in missing]
-    rounds = {row.label: row.experiment.rounds for row in matching(at_hand, only) if row.experiment}
-    total, done, number = len(rounds) * seeds, 0, 0
+    runs = map(run_of, matching(at_hand, only))
+    rounds = {run.label: run.experiment.rounds for run in runs if run.experiment}
+    total, done = len(rounds) * seeds, 0
+    begun: dict[tuple[str, int], int] = {}  # how many rounds are before a run's; two rows may be told of one
     try:
         with Progress({name: seeds * sum(rounds.values()) or 1}) as progress:
 
             def on_run(label: str, seed: int) -> "OnRound":
-                nonlocal done, number
-                number, before = number + 1, done
-                done += rounds.get(label, 0)
-                return progress.of(name, before, f"{number}/{total} {label}, seed {seed}")
+                nonlocal done
+                if (label, seed) not in begun:
+                    begun[label, seed] = done
+                    done += rounds.get(label, 0)
+                number = list(begun).index((label, seed)) + 1
+                return progress.of(name, begun[label, seed], f"{number}/{total} {label}, seed {seed}")
 
             return reproduce(name, table, size, seeds, out, workers, on_run, only)
     except StopRequest as stopped:

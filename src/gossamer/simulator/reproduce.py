@@ -39,7 +39,7 @@ from gossamer.simulator.simulate import run_or_resume
 from gossamer.simulator.worker_pool import WorkerError
 from gossamer.training.block import NodeError
 
-OnRun = Callable[[str, int], OnRound]  # row and seed, to what is called after each round
+OnRun = Callable[[str, int], OnRound]  # a run's row and seed, to what is called after each round
 
 
 @dataclass
@@ -127,7 +127,7 @@ def _one(found: Reproduction, row: Row, seed: int, out: Path, workers: int | Non
     directory = run_directory(out, found.size, whole.label, seed)
     experiment = replace(whole.experiment, seed=seed)
     try:
-        run = run_or_resume(experiment, directory, workers, on_round=on_run(row.label, seed) if on_run else None)
+        run = run_or_resume(experiment, directory, workers, on_round=on_run(whole.label, seed) if on_run else None)
     except (NodeError, WorkerError, ExperimentError) as error:  # kept: the other rows are still worth having
         found.failed[str(directory)] = str(error)
         return
