@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gossamer.algorithms import Dpsgd, Jwins, LocalOnly, Scsp, SparsePush
+from gossamer.cli.console import SweepProgress
 from gossamer.cli.main import cli
 from gossamer.compressors import TopK
 from gossamer.data import Cifar10, Digits
@@ -33,9 +35,11 @@ from gossamer.experiments.papers.table import (
 )
 from gossamer.graphs.topologies import DirectedRing, Ring
 from gossamer.simulator import reproduce as driver
+from gossamer.simulator import simulation
 from gossamer.simulator.reproduce import Reproduction, first_at, reproduce, run_directory
 from gossamer.simulator.reproduce_check import check_table, differences, stored
-from gossamer.simulator.simulate import StopRequest
+from gossamer.simulator.run_pool import News
+from gossamer.training.optimizer import Optimizer
 
 SHARED = Experiment(
     name="shared", nodes=4, rounds=6, task=Digits(hidden=4), topology=Ring(), algorithm=Dpsgd(),
@@ -59,7 +63,7 @@ TABLE = Table(
 
 
 def carried_out(out: Path, table: Table = TABLE, seeds: int = 2, **more: Any) -> Reproduction:
-    return reproduce("toy", table, "small", seeds, out, workers=1, **more)
+    return reproduce("toy", table, "small", seeds, out, **more)
 
 
 def test_a_table_ends_beside_the_papers_with_verdicts(tmp_path: Path) -> None:
@@ -99,7 +103,9 @@ def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path)
         return Table("starts", lambda size: list(rows), (), "", columns=(ACCURACY, COMPRESSION, MEGABYTES, DIVERGENCE))
 
     both = with_rows(replace(row(pushed), start_of=row(ended)), row(ended))
-    found = carried_out(tmp_path / "once", both)
+    news: list[News] = []
+    found = carried_out(tmp_path / "once", both, on_news=news.append)
+    assert sorted(one.run.name for one in news if one.what == "started") == ["ended, seed 0", "ended, seed 1"]
     apart = carried_out(tmp_path / "twice", with_rows(row(pushed), row(ended)))
     assert found.figures == apart.figures
     assert found.figures["pushed"] != found.figures["ended"]
@@ -109,55 +115,104 @@ def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path)
     assert first.figures["pushed"] == found.figures["pushed"]
 
 
+def test_figures_do_not_depend_on_how_many_runs_go_on_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    def note(news: News) -> None:
+        began.extend([news.run.name] if news.what == "started" else [])
+
+    one, two = (carried_out(tmp_path / str(jobs), jobs=jobs, on_news=note) for jobs in (1, 2))
+    assert one.figures == two.figures
+    assert began == 2 * ["shared, seed 0", "alone, seed 0", "shared, seed 1", "alone, seed 1"]
+    assert {path.name for path in (tmp_path / "2" / "runs" / "small").iterdir()} == {
+        f"{label}-seed-{seed}" for label in ("shared", "alone") for seed in (0, 1)
+    }
+    monkeypatch.setattr(simulation, "default_start", lambda: "spawn")
+    monkeypatch.setattr(simulation, "default_workers", lambda: 1)
+    monkeypatch.setattr("multiprocessing.context.ForkProcess.start", None)
+    assert carried_out(tmp_path / "without forks").figures == one.figures
+
+
 def test_the_same_command_carries_on_to_the_same_figures(tmp_path: Path) -> None:
     whole = carried_out(tmp_path / "whole")
 
-    def dies(label: str, seed: int) -> Any:
-        def on_round(metrics: dict[str, Any]) -> None:
-            if (label, seed, metrics["round"]) == ("alone", 1, 3):
-                raise RuntimeError("the machine went down")
-
-        return on_round
+    def dies(news: News) -> None:
+        if news.run.name == "alone, seed 1" and news.what == "round":
+            raise RuntimeError("the machine went down")
 
     with pytest.raises(RuntimeError, match="went down"):
-        carried_out(tmp_path / "killed", on_run=dies)
-    begun: list[str] = []
-
-    def notes(label: str, seed: int) -> Any:
-        return lambda metrics: begun.append(f"{label} {seed}")
-
-    continued = carried_out(tmp_path / "killed", on_run=notes)
-    assert set(begun) == {"alone 1"}  # the others are complete
+        carried_out(tmp_path / "killed", on_news=dies, jobs=1)
+    seen: list[News] = []
+    continued = carried_out(tmp_path / "killed", on_news=seen.append)
+    assert {one.run.name for one in seen if one.what == "round"} == {"alone, seed 1"}  # the others are complete
+    assert Counter(one.what for one in seen if one.what != "round") == {
+        "kept": 3, "waiting": 1, "started": 1, "complete": 1,
+    }  # fmt: skip
     assert continued.figures == whole.figures
 
 
 def test_ctrl_c_saves_and_leaves_the_table_so_far(tmp_path: Path) -> None:
-    def stops(label: str, seed: int) -> Any:
-        def on_round(metrics: dict[str, Any]) -> None:
-            if (label, metrics["round"]) == ("alone", 2):
-                os.kill(os.getpid(), signal.SIGINT)
+    def stops(news: News) -> None:
+        if news.run.name == "alone, seed 0" and news.what == "round":
+            os.kill(os.getpid(), signal.SIGINT)
 
-        return on_round
-
-    with pytest.raises(StopRequest):
-        carried_out(tmp_path, on_run=stops)
+    longer = replace(TABLE, rows=lambda size: [row(SHARED), row(replace(ALONE, rounds=100))])
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path, longer, on_news=stops, jobs=1)
     kept = json.loads((tmp_path / "toy-small.json").read_text())
     assert list(kept["rows"][0]["seeds"]) == ["0"]
     assert ROUNDS_TO_TARGET not in kept["rows"][0]["seeds"]["0"]  # the target is not known yet
     assert kept["rows"][1]["seeds"] == {}
     assert kept["findings"][0]["verdict"] == "not run yet"
-    assert carried_out(tmp_path).figures == carried_out(tmp_path / "whole").figures
+    assert carried_out(tmp_path, longer).figures == carried_out(tmp_path / "whole", longer).figures
+
+
+def test_ctrl_c_saves_all_that_is_under_way(tmp_path: Path) -> None:
+    under_way: set[str] = set()
+    ends: list[str] = []
+
+    def stops(news: News) -> None:
+        if news.what == "round" and news.run.name not in under_way:
+            under_way.add(news.run.name)
+            if len(under_way) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+        if news.what in ("complete", "stopped"):
+            ends.append(news.what)
+
+    rounds, rarely = 1000, Evaluation(every=500, samples=10)
+    longer = replace(
+        TABLE, rows=lambda size: [row(replace(one, rounds=rounds, evaluation=rarely)) for one in (SHARED, ALONE)]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(tmp_path / "stopped", longer, on_news=stops, jobs=2)
+    assert ends == ["stopped", "stopped"]
+    assert len(list((tmp_path / "stopped").glob("runs/small/*/checkpoint.safetensors"))) == 2
+    seen: list[News] = []
+    continued = carried_out(tmp_path / "stopped", longer, seeds=1, on_news=seen.append, jobs=2)
+    first = {}
+    for one in seen:
+        if one.metrics:
+            first.setdefault(one.run.name, one.metrics["round"])
+    assert min(first.values()) > 1  # from where they were
+    assert continued.figures == carried_out(tmp_path / "whole", longer, seeds=1, jobs=2).figures
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_run(tmp_path: Path) -> None:
     refused = replace(SHARED, name="refused", algorithm=Jwins(), topology=DirectedRing())
-    table = replace(TABLE, rows=lambda size: [row(refused), *rows(size)])
-    found = carried_out(tmp_path, table, seeds=1)
-    assert len(found.runs) == 2
-    ((directory, why),) = found.failed.items()
-    assert directory.endswith("refused-seed-0")
-    assert "symmetric" in why
-    assert why in (tmp_path / "toy-small.md").read_text()
+    diverging = replace(SHARED, name="diverging", optimizer=Optimizer(learning_rate=1e30))
+    table = replace(TABLE, rows=lambda size: [row(refused), row(diverging), *rows(size)])
+    for _ in range(2):  # they are tried again
+        found = carried_out(tmp_path, table, seeds=1, jobs=2)
+        assert set(found.figures) == {"shared", "alone"}
+        assert len(found.runs) == 2
+        reasons = {Path(directory).name: why for directory, why in found.failed.items()}
+        assert "symmetric" in reasons.pop("refused-seed-0")
+        assert "learning_rate would help" in reasons.pop("diverging-seed-0")
+        assert not reasons
+        for why in found.failed.values():
+            assert why in (tmp_path / "toy-small.md").read_text()
 
 
 def test_another_experiment_under_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -246,13 +301,31 @@ def test_a_wrong_command_is_a_sentence(words: str) -> None:
 def test_the_command_prints_the_table_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(papers.TABLES, "toy", TABLE)
     monkeypatch.chdir(tmp_path)
-    words = ["reproduce", "toy", "--seeds", "1", "--out", "here", "--workers", "1"]
+    words = ["reproduce", "toy", "--seeds", "1", "--out", "here", "--jobs", "2"]
     shown = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert shown.exit_code == 0
     assert "sharing helps: paper +10.00" in shown.output
     machine = CliRunner().invoke(cli, [*words, "--json"], catch_exceptions=False)
     assert json.loads(machine.stdout)["findings"][0]["verdict"] == "agrees"
     assert driver.run_directory(Path("here"), "small", "shared", 0).is_dir()
+
+
+def test_a_command_that_is_stopped_says_how_it_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(self: SweepProgress, news: News) -> None:
+        tell(self, news)
+        if news.what == "started":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    tell = SweepProgress.tell
+    monkeypatch.setattr(SweepProgress, "tell", stops)
+    monkeypatch.setitem(papers.TABLES, "toy", TABLE)
+    monkeypatch.setattr("sys.argv", ["gossamer", "reproduce", "toy", "--out", "a place"])
+    words = ["reproduce", "toy", "--out", str(tmp_path / "here"), "--jobs", "1"]
+    stopped = CliRunner().invoke(cli, words)
+    assert stopped.exit_code == 130
+    told = "of 6 runs done; the same command carries on: gossamer reproduce toy --out 'a place'"
+    assert told in stopped.output
+    assert (tmp_path / "here" / "toy-small.json").exists()
 
 
 def test_the_list_of_recipes_has_the_papers_in_a_section_of_their_own() -> None:

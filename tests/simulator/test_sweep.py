@@ -250,7 +250,7 @@ def test_runs_go_side_by_side_as_cores_and_memory_allow(
 ) -> None:
     monkeypatch.setattr(simulation, "default_workers", lambda: cores)
     monkeypatch.setattr(sweep, "free_bytes", lambda: free)
-    assert sweep._division(jobs, runs, 1 << 30) == expected
+    assert sweep.division(jobs, runs, 1 << 30) == expected
 
 
 def test_what_a_run_takes_grows_with_nodes_and_copies_of_the_model() -> None:

@@ -16,6 +16,9 @@ PATH = click.Path(path_type=Path)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 workers_option = click.option("--workers", type=click.IntRange(min=1), help="Processes; by default one per core.")
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(min=1), help="Runs at a time; by default as cores and memory allow."
+)
 scratch_option = click.option("--scratch", type=PATH, help="Keep models in files of this directory, not in memory.")
 checkpoint_option = click.option(
     "--checkpoint-every", type=click.IntRange(min=1), default=100, show_default=True, help="Rounds."

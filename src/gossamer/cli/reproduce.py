@@ -13,15 +13,15 @@ from gossamer.cli.options import (
     Mistake,
     data_option,
     examples,
+    jobs_option,
     json_option,
     look_for_data_in,
     say,
-    workers_option,
 )
+from gossamer.cli.sweeps import showing_progress
 
 if TYPE_CHECKING:
     from gossamer.experiments.papers import Table
-    from gossamer.runs.run import OnRound
     from gossamer.simulator.reproduce import Reproduction
 
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--rows", metavar="PATTERN", help="Run only rows like this, such as '*JWINS*'; commas between several.")
 @click.option("--check", is_flag=True, help="Run a slice of every table without data, and compare with stored values.")
 @data_option
-@workers_option
+@jobs_option
 @json_option
 def reproduce(
     name: str | None,
@@ -49,7 +49,7 @@ def reproduce(
     rows: str | None,
     check: bool,
     data: str | None,
-    workers: int | None,
+    jobs: int | None,
     as_json: bool,
 ) -> None:
     """Carry out NAME, a table or figure of a paper, and print it beside the paper's. `gossamer list recipes` has names.
@@ -63,7 +63,7 @@ def reproduce(
     if name is None:
         raise Mistake("name a table or figure, such as sparse-push-table2; gossamer list recipes has their names")
     table = _table(name)
-    found = _carry_out(name, table, size, seeds, out, workers, rows)
+    found = _carry_out(name, table, size, seeds, out, jobs, rows)
     _show(found, out, as_json)
     if found.failed:
         raise click.exceptions.Exit(1)
@@ -80,36 +80,17 @@ def _table(name: str) -> "Table":
 
 
 def _carry_out(
-    name: str, table: "Table", size: Any, seeds: int, out: Path, workers: int | None, only: str | None
+    name: str, table: "Table", size: Any, seeds: int, out: Path, jobs: int | None, only: str | None
 ) -> "Reproduction":
-    from gossamer.cli.console import Progress
-    from gossamer.simulator.reproduce import matching, missing_data, reproduce, run_of
-    from gossamer.simulator.simulate import StopRequest
+    from gossamer.simulator.reproduce import missing_data, reproduce
 
     rows = table.rows(size)
     missing = missing_data(rows)
     for why in dict.fromkeys(missing.values()) if len(missing) < len(rows) else ():
         say(f"{list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
-    at_hand = [row for row in rows if row.label not in missing]
-    runs = map(run_of, matching(at_hand, only))
-    rounds = {run.label: run.experiment.rounds for run in runs if run.experiment}
-    total, done = len(rounds) * seeds, 0
-    begun: dict[tuple[str, int], int] = {}  # how many rounds are before a run's; two rows may be told of one
-    try:
-        with Progress({name: seeds * sum(rounds.values()) or 1}) as progress:
-
-            def on_run(label: str, seed: int) -> "OnRound":
-                nonlocal done
-                if (label, seed) not in begun:
-                    begun[label, seed] = done
-                    done += rounds.get(label, 0)
-                number = list(begun).index((label, seed)) + 1
-                return progress.of(name, begun[label, seed], f"{number}/{total} {label}, seed {seed}")
-
-            return reproduce(name, table, size, seeds, out, workers, on_run, only)
-    except StopRequest as stopped:
-        say(f"{stopped}; the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}")
-        raise click.exceptions.Exit(130) from None
+    advice = f"the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}"
+    with showing_progress(advice) as progress:
+        return reproduce(name, table, size, seeds, out, jobs, progress.tell, only)
 
 
 def _show(found: "Reproduction", out: Path, as_json: bool) -> None:

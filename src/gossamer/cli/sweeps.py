@@ -21,6 +21,7 @@ from gossamer.cli.options import (
     examples,
     experiment_of,
     experiment_options,
+    jobs_option,
     json_option,
     look_for_data_in,
     say,
@@ -43,9 +44,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--csv", type=PATH, help="Write the table to a new CSV file."),
         data_option,
         checkpoint_option,
-        click.option(
-            "--jobs", type=click.IntRange(min=1), help="Runs at a time; by default as cores and memory allow."
-        ),
+        jobs_option,
         click.option("--baseline", multiple=True, help="What others are compared with: a name, or KEY=VALUE."),
         click.option(
             "--seeds", type=click.IntRange(min=1), help="Runs of each setting, with seeds in a row.  [default: 1]"
@@ -115,7 +114,7 @@ def sweep(
     else:
         plan = _plan(base, grids, settings, {"rounds": rounds, "seed": seed}, seeds, baseline, skip_invalid)
         out = out or unused(Path("runs") / f"sweep-{next(iter(plan.settings.values())).name}")
-    with _progress(out) as progress:
+    with showing_progress(f"continue with: gossamer sweep {shlex.quote(str(out))}") as progress:
         done = carry_out(plan, out, jobs, checkpoint_every, skip_invalid, progress.tell, pool)
     _show(done, csv, latex, parquet, as_json)
 
@@ -222,7 +221,7 @@ def compare(
     if not names and (settings or (rounds, seed, seeds, out) != (None, None, None, None)):
         raise Mistake("all of these were run; --set, --rounds, --seed, --seeds and --out are for what is run first")
     out = out or unused(Path("runs") / f"compare-{'-'.join(names)}"[:100])
-    with _progress(out) as progress:
+    with showing_progress(f"continue with: gossamer sweep {shlex.quote(str(out))}") as progress:
         done = comparing.compare(
             *found,
             out=out,
@@ -250,7 +249,8 @@ def _check_files(csv: Path | None, latex: Path | None, parquet: Path | None) -> 
 
 
 @contextmanager
-def _progress(out: Path) -> Iterator["SweepProgress"]:
+def showing_progress(advice: str) -> Iterator["SweepProgress"]:
+    """Of runs side by side; after Ctrl-C it is told how far they got, and the advice."""
     from gossamer.cli.console import SweepProgress
 
     with SweepProgress() as progress:
@@ -260,7 +260,7 @@ def _progress(out: Path) -> Iterator["SweepProgress"]:
             if not progress.total:
                 raise
             progress.close()
-            say(f"stopped; {progress.summary}; continue with: gossamer sweep {shlex.quote(str(out))}")
+            say(f"stopped; {progress.summary}; {advice}")
             raise SystemExit(130) from None
 
 

@@ -4,12 +4,14 @@
                                   that is another's without its last phase is read from the other's run
     DIR/TABLE-SIZE.json, .md, .html   the table beside the paper's, the verdicts, the curves
 
-The same command again carries on where it stopped. A run that fails is told and does not stop the others.
+Several runs go on side by side, as those of a sweep do. The same command again carries on where it stopped. A run that
+fails is told and does not stop the others.
 """
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import inf, isfinite, nan
@@ -34,12 +36,13 @@ from gossamer.experiments.papers.table import (
     Verdict,
 )
 from gossamer.runs import files
-from gossamer.runs.run import OnRound, Run, metric_of, write_report
-from gossamer.simulator.simulate import run_or_resume
-from gossamer.simulator.worker_pool import WorkerError
-from gossamer.training.block import NodeError
+from gossamer.runs.run import Run, metric_of, write_report
+from gossamer.runs.sweep import Failure, PlannedRun
+from gossamer.simulator.run_pool import News, OnNews, RunPool, Tasks
+from gossamer.simulator.simulate import resume
+from gossamer.simulator.sweep import PROCESS_BYTES, division, made_ready, one_thread
 
-OnRun = Callable[[str, int], OnRound]  # a run's row and seed, to what is called after each round
+CHECKPOINT_EVERY = 100  # rounds
 
 
 @dataclass
@@ -87,13 +90,14 @@ def reproduce(
     size: Size,
     seeds: int,
     out: Path,
-    workers: int | None = None,
-    on_run: OnRun | None = None,
+    jobs: int | None = None,
+    on_news: OnNews = lambda news: None,
     only: str | None = None,
 ) -> Reproduction:
     """Carry a table out, or carry on with it, and write what came of it into the directory `out`.
 
-    Of rows that `only` does not match, runs that are there already count, and no other is made.
+    So many `jobs` at a time, by default as in a sweep. Of rows that `only` does not match, runs that are there already
+    count, and no other is made. Ctrl-C saves, writes the table as far as it got, and raises KeyboardInterrupt.
     """
     rows = table.rows(size)
     found = Reproduction(name, table, size, seeds, missing=missing_data(rows))
@@ -108,33 +112,58 @@ def reproduce(
     for row in wanted:
         if row.computed is not None:
             found.figures[row.label] = {0: dict(row.computed())}
+    planned = [  # all rows with one seed first, so that there is something to compare early
+        (row, planned_run(out, size, row, seed)) for seed in range(seeds) for row in wanted if row.experiment
+    ]
+    runs = {run.directory: run for row, run in planned if row in chosen}.values()  # two rows may have one in common
+    todo = [run for run in runs if not run.is_complete]
+    failures: dict[str, Failure] = {}
     try:
-        for seed in range(seeds):  # all rows with one seed first, so that there is something to compare early
-            for row in wanted:
-                there = (run_directory(out, size, run_of(row).label, seed) / "result.json").exists()
-                if row.experiment is not None and (row in chosen or there):
-                    _one(found, row, seed, out, workers, on_run)
+        for run in runs:
+            on_news(News(run, "waiting" if run in todo else "kept"))
+        _carry_out(todo, failures, jobs, on_news)
     finally:  # after Ctrl-C, too: the table as far as it got
+        for run in todo:
+            if failure := failures.get(run.directory.name):
+                found.failed[str(run.directory)] = failure.error.strip().splitlines()[-1]
+        for row, run in planned:
+            if run.is_complete:
+                _add(found, row, run)
         if table.target:
             add_targets(found)
         write(found, out)
     return found
 
 
-def _one(found: Reproduction, row: Row, seed: int, out: Path, workers: int | None, on_run: OnRun | None) -> None:
-    whole = run_of(row)
-    assert whole.experiment is not None
-    directory = run_directory(out, found.size, whole.label, seed)
-    experiment = replace(whole.experiment, seed=seed)
+def _carry_out(todo: Sequence[PlannedRun], failures: dict[str, Failure], jobs: int | None, on_news: OnNews) -> None:
+    tasks, largest = Tasks(), PROCESS_BYTES
+    with one_thread():
+        for run in {run.setting: run for run in todo}.values():
+            with suppress(Exception):  # the run itself will tell
+                largest = max(largest, made_ready(run.experiment, tasks))
+        pool = RunPool(None, tasks, failures, CHECKPOINT_EVERY, on_news)
+        pool.run(todo, *division(jobs, len(todo), largest))
+
+
+def _add(found: Reproduction, row: Row, planned: PlannedRun) -> None:
+    """The figures of a row from a complete run."""
+    experiment = planned.experiment
     try:
-        run = run_or_resume(experiment, directory, workers, on_round=on_run(whole.label, seed) if on_run else None)
-    except (NodeError, WorkerError, ExperimentError) as error:  # kept: the other rows are still worth having
-        found.failed[str(directory)] = str(error)
+        run = resume(planned.directory, experiment)  # reads it
+    except ExperimentError as error:  # it is damaged, or another experiment
+        found.failed[str(planned.directory)] = str(error)
         return
-    through = experiment.rounds if whole is row else experiment.training_rounds
-    if whole is row:
+    if row.start_of is None:
         found.runs.append(run)
-    found.figures.setdefault(row.label, {})[seed] = figures_of(run, through, found.table.accuracy_of)
+    through = experiment.rounds if row.start_of is None else experiment.training_rounds
+    found.figures.setdefault(row.label, {})[experiment.seed] = figures_of(run, through, found.table.accuracy_of)
+
+
+def planned_run(out: Path, size: Size, row: Row, seed: int) -> PlannedRun:
+    """The run that tells of a row."""
+    row = run_of(row)
+    assert row.experiment is not None
+    return PlannedRun(row.label, replace(row.experiment, seed=seed), run_directory(out, size, row.label, seed))
 
 
 def run_of(row: Row) -> Row:

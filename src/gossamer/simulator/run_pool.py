@@ -1,4 +1,4 @@
-"""The runs of a sweep in processes of their own: copies of this one, which has torch, kernels and data already."""
+"""Runs side by side, in processes of their own: copies of this one, which has torch, kernels and data already."""
 
 import gc
 import json
@@ -33,7 +33,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @dataclass(frozen=True)
 class News:
-    """What happened to a run of a sweep; "kept": it was complete, or had failed for good, before."""
+    """What happened to a run; "kept": it was complete, or had failed for good, before."""
 
     run: PlannedRun
     what: Literal["kept", "waiting", "started", "round", "complete", "failed", "stopped"]
@@ -67,7 +67,7 @@ def _same_task(a: Experiment, b: Experiment) -> bool:
 class RunPool:
     """Runs what there is to run, and keeps what failed."""
 
-    out: Path
+    out: Path | None  # None: failures are kept in no file
     tasks: Tasks
     failures: dict[str, Failure]
     checkpoint_every: int
@@ -149,7 +149,8 @@ class RunPool:
         name = run.directory.name
         if what in ("diverged", "failed"):
             self.failures[name] = Failure(error, final=what == "diverged")
-            sweeps.write_failures(self.out, self.failures)
+            if self.out is not None:
+                sweeps.write_failures(self.out, self.failures)
             self.on_news(News(run, "failed", error=error))
         elif what == "stopped":
             self.on_news(News(run, "stopped"))

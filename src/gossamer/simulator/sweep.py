@@ -112,7 +112,7 @@ def carry_out(
     if out.exists() and not sweeps.is_sweep(out):
         raise ExperimentError(f"{out} exists already, and is no sweep; name another directory")
     plan = plan.after(out) if out.exists() else plan
-    with _one_thread():
+    with one_thread():
         tasks = Tasks()
         plan, largest = _checked(plan, out, tasks, skip_invalid)
         with _locked(out):
@@ -123,7 +123,7 @@ def carry_out(
             todo = [run for run in runs if not run.is_complete and run.directory.name not in failures]
             for run in runs:
                 on_news(News(run, "waiting" if run in todo else "kept"))
-            jobs, workers = _division(jobs, len(todo), largest)
+            jobs, workers = division(jobs, len(todo), largest)
             pool(out, tasks, failures, checkpoint_every, on_news).run(todo, jobs, workers)
             return _compared(plan, out, runs, failures)
 
@@ -145,7 +145,7 @@ def _compared(plan: Sweep, out: Path, runs: Sequence[PlannedRun], failures: Mapp
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """As a simulation has it: forked processes of several threads do not work."""
     before = torch.get_num_threads(), torch.get_rng_state()
     torch.set_num_threads(1)
@@ -174,21 +174,25 @@ def _checked(plan: Sweep, out: Path, tasks: Tasks, skip_invalid: bool) -> tuple[
         if name not in left:
             settings[name] = experiment
             continue
-        experiment = replace(experiment, seed=plan.seeds[0])
         try:
-            prepared = PreparedExperiment.of(experiment, tasks.of(experiment))
+            largest = max(largest, made_ready(replace(experiment, seed=plan.seeds[0]), tasks))
         except ExperimentError as error:
             if not skip_invalid:
                 refuse(name, error)
             continue
-        precompile(prepared.experiment, prepared.task, prepared.shards[0], experiment.wire.mode == "count")
-        settings[name] = plan.settings[name]
-        largest = max(largest, _run_bytes(prepared))
+        settings[name] = experiment
     if plan.baseline is not None and plan.baseline not in settings:
         raise ExperimentError(
             f"the baseline {plan.baseline} cannot work, and --skip-invalid leaves it out; name another"
         )
     return replace(plan, settings=settings), largest
+
+
+def made_ready(experiment: Experiment, tasks: Tasks) -> int:
+    """Compile what an experiment's runs need; about how many bytes one takes. ExperimentError if it cannot work."""
+    prepared = PreparedExperiment.of(experiment, tasks.of(experiment))
+    precompile(prepared.experiment, prepared.task, prepared.shards[0], experiment.wire.mode == "count")
+    return _run_bytes(prepared)
 
 
 def _run_bytes(prepared: PreparedExperiment) -> int:
@@ -201,7 +205,7 @@ def _run_bytes(prepared: PreparedExperiment) -> int:
     return experiment.nodes * (state + message * experiment.delivery.kept + 4 * size) + PROCESS_BYTES
 
 
-def _division(jobs: int | None, num_runs: int, run_bytes: int) -> tuple[int, int]:
+def division(jobs: int | None, num_runs: int, run_bytes: int) -> tuple[int, int]:
     """How many runs at a time, and how many workers each: one run per core, or as many as half of the free memory
     holds, with the cores divided among them."""
     cores = simulation.default_workers()
