@@ -101,7 +101,7 @@ class Progress:
 
 
 class SweepProgress:
-    """The runs of a sweep that are under way, how many are done, and the time that is left."""
+    """The runs of a sweep or a paper's table that are under way, how many are done, and the time that is left."""
 
     def __init__(self) -> None:
         self.total = self.done = self.failed = 0  # runs
@@ -130,6 +130,7 @@ class SweepProgress:
         self.close()
 
     def close(self) -> None:
+        self._bars.update(self._overall, visible=self.total > 0)
         self._bars.stop()
 
     @property
