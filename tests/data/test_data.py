@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -241,9 +241,10 @@ def test_smaller_images_of_cifar_are_means_of_squares(task: type, size: int, roo
     assert task(size=size, model=ResNet20(width=4)).load().layer_sizes
 
 
-def test_cifar_has_no_other_sizes() -> None:
-    with pytest.raises(ValueError, match="size must be 32, 16 or 8 pixels, 24 was given"):
-        Cifar10(size=24)  # type: ignore[arg-type]
+@pytest.mark.parametrize("size", [24, 16.0])
+def test_cifar_has_no_other_sizes(size: Any) -> None:
+    with pytest.raises(ValueError, match=f"size must be 32, 16 or 8 pixels, {size} was given"):
+        Cifar10(size=size)
 
 
 def test_both_versions_of_cifar_give_the_same(root: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import gossamer as gs
+from gossamer.experiments import toml
 
 # Begun and stopped after four of six rounds by a version that had `from-start`, `index_coding` and no `exchanges`; the
 # digest and the bytes are those of the whole run there.
@@ -34,6 +35,15 @@ def test_a_run_with_the_range_coder_is_opened_and_not_continued(old: Path) -> No
     assert len(gs.open_run(old).metrics) == 4
     with pytest.raises(gs.ExperimentError, match="the range coder was removed"):
         gs.resume(old)
+
+
+def test_cifar_of_a_version_with_one_size_of_images_is_the_same_experiment() -> None:
+    now = toml.write(gs.Experiment(task=gs.tasks.Cifar10()))
+    before = now | {"task": {key: value for key, value in now["task"].items() if key != "size"}}
+    assert "size" in now["task"]
+    assert toml.differences(before, now) == []
+    small = toml.write(gs.Experiment(task=gs.tasks.Cifar10(size=16)))
+    assert toml.differences(before, small) == ["task.size"]
 
 
 def test_the_experiment_may_be_given_again(old: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from gossamer.algorithms import Dpsgd, Jwins, LocalOnly, Scsp, SparsePush
 from gossamer.cli.console import SweepProgress
 from gossamer.cli.main import cli
-from gossamer.compressors import TopK
+from gossamer.compressors import Compressor, Qsgd, Scaled, TopK
 from gossamer.data import Cifar10, Digits
 from gossamer.experiments import papers
 from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
@@ -95,9 +96,10 @@ def test_some_rows_can_be_run_alone_and_those_that_are_there_count(tmp_path: Pat
         carried_out(tmp_path, only="theirs")
 
 
-def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path) -> None:
-    pushed = replace(SHARED, name="pushed", algorithm=SparsePush(TopK(0.1), 0.1), topology=DirectedRing())
-    ended = replace(pushed, name="ended", algorithm=Scsp(TopK(0.1), 0.1, full_rounds=3), rounds=pushed.rounds + 3)
+@pytest.mark.parametrize("compressor", [TopK(0.1), Scaled(Qsgd(2))])
+def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path, compressor: Compressor) -> None:
+    pushed = replace(SHARED, name="pushed", algorithm=SparsePush(compressor, 0.1), topology=DirectedRing())
+    ended = replace(pushed, name="ended", algorithm=Scsp(compressor, 0.1, full_rounds=3), rounds=pushed.rounds + 3)
 
     def with_rows(*rows: Row) -> Table:
         return Table("starts", lambda size: list(rows), (), "", columns=(ACCURACY, COMPRESSION, MEGABYTES, DIVERGENCE))
@@ -107,12 +109,20 @@ def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path)
     found = carried_out(tmp_path / "once", both, on_news=news.append)
     assert sorted(one.run.name for one in news if one.what == "started") == ["ended, seed 0", "ended, seed 1"]
     apart = carried_out(tmp_path / "twice", with_rows(row(pushed), row(ended)))
-    assert found.figures == apart.figures
+    for label, seed in product(("pushed", "ended"), (0, 1)):
+        own, apart_from_it = found.figures[label][seed], apart.figures[label][seed]
+        assert (own[ACCURACY], own[DIVERGENCE]) == (apart_from_it[ACCURACY], apart_from_it[DIVERGENCE])
+        few_bytes = 0 if isinstance(compressor, TopK) else 4.1 * SHARED.rounds / 1e6  # 4 per message
+        assert own[MEGABYTES] == pytest.approx(apart_from_it[MEGABYTES], abs=few_bytes)
     assert found.figures["pushed"] != found.figures["ended"]
     assert not run_directory(tmp_path / "once", "small", "pushed", 0).exists()
     assert len(found.runs) == 2  # of the longer row, one per seed
     first = carried_out(tmp_path / "alone", both, only="pushed")
     assert first.figures["pushed"] == found.figures["pushed"]
+    without = carried_out(tmp_path / "without", with_rows(both.rows("small")[0]))  # the longer one is no row
+    assert without.figures == {"pushed": found.figures["pushed"]}
+    assert "<svg" in (tmp_path / "without" / "toy-small.html").read_text()
+    assert "2 seeds" in (tmp_path / "without" / "toy-small.md").read_text()
 
 
 def test_figures_do_not_depend_on_how_many_runs_go_on_at_a_time(

@@ -66,7 +66,7 @@ class Cifar10:
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
-    size: Size = 32  # pixels per side: 16 or 8 are means of squares of 2 x 2 or 4 x 4, and train that much faster
+    size: Size = 32  # pixels per side: 16 or 8 are means of squares of 2 x 2 or 4 x 4
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = CIFAR10
@@ -89,7 +89,7 @@ class Cifar100:
     model: Architecture = GnLeNet()
     precision: Precision = "float32"
     augment: bool = False  # shift and mirror training images at random
-    size: Size = 32  # pixels per side: 16 or 8 are means of squares of 2 x 2 or 4 x 4, and train that much faster
+    size: Size = 32  # pixels per side: 16 or 8 are means of squares of 2 x 2 or 4 x 4
     root: str | None = None  # the directory with data sets; by default the one that --data or GOSSAMER_DATA names
 
     source: ClassVar[Source] = CIFAR100
@@ -109,7 +109,7 @@ class Cifar100:
 
 
 def _check_size(size: int) -> None:
-    if size not in get_args(Size):
+    if type(size) is not int or size not in get_args(Size):
         raise ValueError(f"size must be 32, 16 or 8 pixels, {size} was given")
 
 

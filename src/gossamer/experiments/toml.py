@@ -35,6 +35,7 @@ ADDED = {
     "task.model.start": 0.0,
     "task.model.every_step": False,
     "task.pixels": "centred",
+    "task.size": 32,
     "task.numbers": [],
     "task.words": [],
     "task.classes": [],

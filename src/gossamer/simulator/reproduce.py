@@ -153,7 +153,7 @@ def _add(found: Reproduction, row: Row, planned: PlannedRun) -> None:
     except ExperimentError as error:  # it is damaged, or another experiment
         found.failed[str(planned.directory)] = str(error)
         return
-    if row.start_of is None:
+    if all(run.directory != other.directory for other in found.runs):  # another row may be told of it, too
         found.runs.append(run)
     through = experiment.rounds if row.start_of is None else experiment.training_rounds
     found.figures.setdefault(row.label, {})[experiment.seed] = figures_of(run, through, found.table.accuracy_of)
@@ -217,7 +217,7 @@ def add_targets(found: Reproduction) -> None:
     for run in found.runs:
         label, seed = run.document["name"], run.document["seed"]
         target = found.figures.get(found.table.target, {}).get(seed)
-        if target is not None:
+        if target is not None and label in found.figures:  # not a run of which only the start is a row
             rounds, megabytes = first_at(run, target[ACCURACY] / 100)
             found.figures[label][seed] |= {ROUNDS_TO_TARGET: rounds, MEGABYTES_TO_TARGET: megabytes}
 

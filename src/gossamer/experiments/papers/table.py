@@ -35,7 +35,8 @@ class Row:
     paper: Figures  # as far as the paper prints them
     experiment: Experiment | None = None
     computed: Callable[[], Figures] | None = None
-    start_of: "Row | None" = None  # whose run, until its models settle, is this one's to the last bit: one run for both
+    start_of: "Row | None" = None  # whose models, until they settle, are this one's to the last bit: one run for both;
+    # where values are quantized its messages are four bytes longer
 
 
 def row(experiment: Experiment, accuracy: float | None = None, more: Figures | None = None) -> Row:
@@ -129,11 +130,11 @@ def _of(rows: Mapping[str, Figures], label: str, column: str) -> float:
 
 # -- what the papers' protocols share ----------------------------------------------------------------------------------
 
-SMALL_RATE = 4  # times the averaging rates of Sparse-Push's table 5, which are for 39 times as many rounds
+SMALL_RATE = 4  # times the averaging rates of Sparse-Push's table 5, which are for many times as many rounds
 
 
 def pixels(size: Size) -> Literal[16, 32]:
-    """Per side of CIFAR's images; those of 16 train three to four times as fast."""
+    """Per side of CIFAR's images."""
     return 16 if size == "small" else 32
 
 
