@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,14 @@ def _processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "perf_counter", time.process_time)
 
 
-@pytest.mark.usefixtures("_processor_time")
+@pytest.fixture
+def _counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock takes five milliseconds, so that as many rounds are rehearsed on every machine."""
+    looks = count()
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.005 * next(looks))
+
+
+@pytest.mark.usefixtures("_counted_time")
 @pytest.mark.parametrize(
     "experiment",
     [

@@ -91,4 +91,5 @@ def automatic(energy: float, mixing: Any, caution: float) -> float:
     stays under half of that. Error feedback, which never forgets what it lost, leaves a disagreement that grows with
     the rate, and wants more. Found by trying compressors on two graphs: docs/decisions/0002-averaging-rates.md.
     """
-    return float(energy / (energy + caution * (1 - energy) * mixing.norm_of_identity_minus_w()))
+    rate = energy / (energy + caution * (1 - energy) * mixing.norm_of_identity_minus_w())
+    return float(f"{rate:.12g}")  # the last bits of a norm differ between processors; those of a rate must not
