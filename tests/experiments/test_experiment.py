@@ -95,6 +95,7 @@ MISTAKES = {
     "optimizer.schedule.name=steps": "optimizer.schedule.at: 'steps' needs it; it must be a list, each a whole number",
     "optimizer=3": "optimizer: a name is needed, one of sgd, adam, adamw",
     "evaluation.samples=few": 'evaluation.samples: \'few\' was given, it must be a whole number or "auto" or "all"',
+    "task={name='cifar10', size=24}": "task.size: 24 was given, it must be 32 or 16 or 8",
     "evaluation.every=0": "evaluation.every must be at least 1, 0 was given",
     "topology={name='cycle', graphs='ring'}": "topology.graphs: 'ring' was given, a list is needed",
     "topology={name='cycle', graphs=['rink']}": "topology.graphs[0].name: there is no 'rink' (did you mean ring?)",

@@ -73,7 +73,7 @@ def words(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(words(a) for a in arguments if a is not type(None))
     if origin is Literal:
-        return " or ".join(f'"{a}"' for a in arguments)
+        return " or ".join(f'"{a}"' if isinstance(a, str) else str(a) for a in arguments)
     if origin is tuple and arguments[-1] is not ...:
         return f"[{', '.join(words(a) for a in arguments)}]"
     if origin is tuple:
