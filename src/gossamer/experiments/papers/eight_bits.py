@@ -20,7 +20,7 @@ Kept = Literal["full", "top-10", "top-1"]  # of each layer
 
 KEPT: dict[Size, tuple[Kept, ...]] = {"paper": ("full", "top-1"), "small": ("full", "top-10")}
 COMPRESSED: tuple[Kept, ...] = ("top-1", "top-10")
-"""The small size keeps 10 % where the paper keeps 1 %: of that an entry would be sent three times in all."""
+"""The small size keeps 10 % where the paper keeps 1 %: at 1 % an entry would be sent about three times in all."""
 METHODS: tuple[Method, ...] = ("DeepSqueeze", "CHOCO")
 PRECISIONS: tuple[Precision, ...] = ("float", "8-bit")
 OF_TASK: dict[Precision, arrays.Precision] = {"float": "float32", "8-bit": "int8"}
