@@ -64,7 +64,7 @@ TABLE = Table(
 
 
 def carried_out(out: Path, table: Table = TABLE, seeds: int = 2, **more: Any) -> Reproduction:
-    return reproduce("toy", table, "small", seeds, out, **more)
+    return reproduce({"toy": table}, "small", seeds, out, **more)[0]
 
 
 def test_a_table_ends_beside_the_papers_with_verdicts(tmp_path: Path) -> None:
@@ -94,6 +94,19 @@ def test_some_rows_can_be_run_alone_and_those_that_are_there_count(tmp_path: Pat
     assert both.verdict(TABLE.findings[0]) == "agrees"
     with pytest.raises(ExperimentError, match="no row is like theirs; the rows are shared, alone"):
         carried_out(tmp_path, only="theirs")
+
+
+def test_tables_go_on_together_and_a_row_that_two_have_is_run_once(tmp_path: Path) -> None:
+    other = replace(TABLE, rows=lambda size: [row(SHARED), row(replace(SHARED, name="more", rounds=8))])
+    news: list[News] = []
+    both = reproduce({"toy": TABLE, "other": other}, "small", 2, tmp_path, on_news=news.append)
+    started = [one.run.name for one in news if one.what == "started"]
+    assert started == [f"{name}, seed {seed}" for seed in (0, 1) for name in ("shared", "alone", "more")]
+    assert both[0].figures == carried_out(tmp_path / "by itself").figures
+    assert both[1].figures["shared"][0][ACCURACY] == both[0].figures["shared"][0][ACCURACY]
+    assert (tmp_path / "other-small.md").exists()
+    one = reproduce({"toy": TABLE, "other": other}, "small", 1, tmp_path / "some", only="more")
+    assert [set(found.figures) for found in one] == [set(), {"more"}]
 
 
 @pytest.mark.parametrize("compressor", [TopK(0.1), Scaled(Qsgd(2))])
@@ -272,7 +285,7 @@ def test_rounds_to_the_target_are_those_of_the_first_test_that_reaches_it(tmp_pa
 
 def test_what_formulas_give_needs_no_run(tmp_path: Path) -> None:
     name = "sparse-push-figure3"
-    found = reproduce(name, papers.TABLES[name], "small", 3, tmp_path)
+    (found,) = reproduce({name: papers.TABLES[name]}, "small", 3, tmp_path)
     assert [found.verdict(finding) for finding in found.table.findings] == ["agrees", "agrees"]
     assert not (tmp_path / "runs").exists()
     assert not (tmp_path / f"{name}-small.html").exists()
@@ -318,6 +331,20 @@ def test_the_command_prints_the_table_and_keeps_it(tmp_path: Path, monkeypatch: 
     machine = CliRunner().invoke(cli, [*words, "--json"], catch_exceptions=False)
     assert json.loads(machine.stdout)["findings"][0]["verdict"] == "agrees"
     assert driver.run_directory(Path("here"), "small", "shared", 0).is_dir()
+
+
+def test_a_pattern_names_tables_and_what_has_no_data_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
+    images = row(replace(SHARED, name="images", task=Cifar10()))
+    for name, made in (("toy-first", rows), ("toy-images", lambda size: [images]), ("toy-last", rows)):
+        monkeypatch.setitem(papers.TABLES, name, replace(TABLE, rows=made))
+    words = ["reproduce", "toy-*", "--seeds", "1", "--out", str(tmp_path / "here"), "--json"]
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert [json.loads(line)["table"] for line in result.stdout.splitlines()] == ["toy-first", "toy-last"]
+    assert "toy-images: 1 of 1 rows are left out: CIFAR-10 was looked for" in result.stderr
+    alone = CliRunner().invoke(cli, ["reproduce", "toy-images", "--out", str(tmp_path / "none")])
+    assert isinstance(alone.exception, ExperimentError)  # which the command line tells
+    assert not alone.stderr
 
 
 def test_a_command_that_is_stopped_says_how_it_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
-"""The command that carries out a table or figure of a paper, and tells whether it agrees."""
+"""The command that carries out tables and figures of papers, and tells whether they agree."""
 
 import json
 import shlex
 import sys
+from fnmatch import filter as matching
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,14 @@ if TYPE_CHECKING:
     from gossamer.simulator.reproduce import Reproduction
 
 
-@click.command(epilog=examples("gossamer reproduce sparse-push-table2", "gossamer reproduce --check"))
-@click.argument("name", required=False)
+@click.command(
+    epilog=examples(
+        "gossamer reproduce sparse-push-table2",
+        "gossamer reproduce 'jwins-*' sparse-push-table7 --seeds 2",
+        "gossamer reproduce --check",
+    )
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option(
     "--size", type=click.Choice(["small", "paper"]), default="small", show_default=True,
     help="Some minutes on two cores, or the paper's own protocol.",
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 @jobs_option
 @json_option
 def reproduce(
-    name: str | None,
+    names: tuple[str, ...],
     size: Any,
     seeds: int,
     out: Path,
@@ -54,43 +61,53 @@ def reproduce(
 ) -> None:
     """Carry out NAME, a table or figure of a paper, and print it beside the paper's. `gossamer list recipes` has names.
 
-    The same command carries on where it stopped.
+    Several go on together, as one queue of runs; 'jwins-*' names all that begin so. The same command carries on where
+    it stopped.
     """
     look_for_data_in(data)
     if check:
-        _check([name] if name else None, as_json)
+        _check(list(_tables(names)) or None, as_json)
         return
-    if name is None:
+    if not names:
         raise Mistake("name a table or figure, such as sparse-push-table2; gossamer list recipes has their names")
-    table = _table(name)
-    found = _carry_out(name, table, size, seeds, out, jobs, rows)
-    _show(found, out, as_json)
-    if found.failed:
+    found = _carry_out(_tables(names), size, seeds, out, jobs, rows)
+    for one in found:
+        _show(one, out, as_json)
+    if any(one.failed for one in found):
         raise click.exceptions.Exit(1)
 
 
-def _table(name: str) -> "Table":
+def _tables(names: tuple[str, ...]) -> "dict[str, Table]":
+    """Those of these names and patterns."""
     from gossamer.experiments import toml
     from gossamer.experiments.papers import TABLES
 
-    if name not in TABLES:
-        guess = toml.guess(name, TABLES)
-        raise Mistake(f"{name} is no table or figure that is known here{guess}; there are {', '.join(TABLES)}")
-    return TABLES[name]
+    found: dict[str, Table] = {}
+    for name in names:
+        if not (matched := matching(TABLES, name)):
+            guess = toml.guess(name, TABLES)
+            raise Mistake(f"{name} is no table or figure that is known here{guess}; there are {', '.join(TABLES)}")
+        found |= {one: TABLES[one] for one in matched}
+    return found
 
 
 def _carry_out(
-    name: str, table: "Table", size: Any, seeds: int, out: Path, jobs: int | None, only: str | None
-) -> "Reproduction":
+    tables: "dict[str, Table]", size: Any, seeds: int, out: Path, jobs: int | None, only: str | None
+) -> "list[Reproduction]":
     from gossamer.simulator.reproduce import missing_data, reproduce
 
-    rows = table.rows(size)
-    missing = missing_data(rows)
-    for why in dict.fromkeys(missing.values()) if len(missing) < len(rows) else ():
-        say(f"{list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
+    for name, table in list(tables.items()):
+        rows = table.rows(size)
+        missing = missing_data(rows)
+        if len(missing) == len(rows):
+            if len(tables) == 1:
+                break  # it is told as a mistake
+            del tables[name]
+        for why in dict.fromkeys(missing.values()):
+            say(f"{name}: {list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
     advice = f"the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}"
     with showing_progress(advice) as progress:
-        return reproduce(name, table, size, seeds, out, jobs, progress.tell, only)
+        return reproduce(tables, size, seeds, out, jobs, progress.tell, only)
 
 
 def _show(found: "Reproduction", out: Path, as_json: bool) -> None:
@@ -124,8 +141,6 @@ def _check(names: list[str] | None, as_json: bool) -> None:
     from gossamer.experiments.papers import TABLES
     from gossamer.simulator.reproduce_check import check_table, differences, stored
 
-    for name in names or []:
-        _table(name)
     known, found, told = stored(), {}, []
     for name in names or TABLES:
         click.echo(f"{name} ", err=True, nl=False)

@@ -247,7 +247,8 @@ def read_run(directory: Path, experiment: Experiment | None, through: float = in
         experiment = files.experiment_of(document)
     elif changed := toml.differences(document, toml.write(experiment)):
         raise ExperimentError(
-            f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with"
+            f"{', '.join(changed)}: {directory} has another; give the experiment that it was begun with, or another "
+            "directory"
         )
     metrics = files.read_lines(directory / "metrics.jsonl", through, strict=False)  # what is missing is seen below
     if peer_metrics.is_of_peer(metrics):

@@ -1,4 +1,4 @@
-"""Carry out a table or figure of a paper: every row with every seed, each in a run directory of its own.
+"""Carry out tables and figures of papers: every row with every seed, each in a run directory of its own.
 
     DIR/runs/SIZE/ROW-seed-N/     a run, as `gossamer run` leaves it; tables that share a row share its runs, and a row
                                   that is another's without its last phase is read from the other's run
@@ -10,10 +10,11 @@ fails is told and does not stop the others.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import product
 from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import fmean, stdev
@@ -58,6 +59,11 @@ class Reproduction:
     failed: dict[str, str] = field(default_factory=dict)  # sentences, by the run's directory
     missing: dict[str, str] = field(default_factory=dict)  # sentences, by row
 
+    @property
+    def wanted(self) -> list[Row]:
+        """The rows that can be had on this machine."""
+        return [row for row in self.table.rows(self.size) if row.label not in self.missing]
+
     def mean(self, label: str, column: str) -> tuple[float, float]:
         """Over the seeds, and the standard deviation; NaN where there is none. Infinite if one seed's is."""
         known = [figures[column] for figures in self.figures.get(label, {}).values() if column in figures]
@@ -85,54 +91,67 @@ def paper_gap(table: Table, size: Size, finding: Finding) -> float:
 
 
 def reproduce(
-    name: str,
-    table: Table,
+    tables: Mapping[str, Table],
     size: Size,
     seeds: int,
     out: Path,
     jobs: int | None = None,
     on_news: OnNews = lambda news: None,
     only: str | None = None,
-) -> Reproduction:
-    """Carry a table out, or carry on with it, and write what came of it into the directory `out`.
+) -> list[Reproduction]:
+    """Carry tables out, or carry on with them, and write what came of each into the directory `out`.
 
     So many `jobs` at a time, by default as in a sweep. Of rows that `only` does not match, runs that are there already
-    count, and no other is made. Ctrl-C saves, writes the table as far as it got, and raises KeyboardInterrupt.
+    count, and no other is made. Ctrl-C saves, writes the tables as far as they got, and raises KeyboardInterrupt.
     """
-    rows = table.rows(size)
-    found = Reproduction(name, table, size, seeds, missing=missing_data(rows))
-    wanted = [row for row in rows if row.label not in found.missing]
-    if not wanted:
-        raise ExperimentError(next(iter(found.missing.values())))
-    chosen = matching(wanted, only)
+    found = [_begun(name, table, size, seeds) for name, table in tables.items()]
+    chosen = matching([row for one in found for row in one.wanted], only)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ExperimentError(f"{out} cannot be made: {error.strerror}; name another directory") from None
-    for row in wanted:
-        if row.computed is not None:
-            found.figures[row.label] = {0: dict(row.computed())}
+    labels = {row.label for row in chosen if row.experiment}
     planned = [  # all rows with one seed first, so that there is something to compare early
-        (row, planned_run(out, size, row, seed)) for seed in range(seeds) for row in wanted if row.experiment
+        planned_run(out, size, row, seed)
+        for seed in range(seeds)
+        for one in found
+        for row in one.wanted
+        if row.label in labels
     ]
-    runs = {run.directory: run for row, run in planned if row in chosen}.values()  # two rows may have one in common
+    runs = {run.directory: run for run in planned}.values()  # rows may have one in common
     todo = [run for run in runs if not run.is_complete]
     failures: dict[str, Failure] = {}
     try:
         for run in runs:
             on_news(News(run, "waiting" if run in todo else "kept"))
         _carry_out(todo, failures, jobs, on_news)
-    finally:  # after Ctrl-C, too: the table as far as it got
-        for run in todo:
+    finally:  # after Ctrl-C, too: the tables as far as they got
+        for one in found:
+            _finish(one, out, failures)
+    return found
+
+
+def _begun(name: str, table: Table, size: Size, seeds: int) -> Reproduction:
+    """What formulas give, and what cannot be run here."""
+    found = Reproduction(name, table, size, seeds, missing=missing_data(table.rows(size)))
+    if not found.wanted:
+        raise ExperimentError(next(iter(found.missing.values())))
+    found.figures = {row.label: {0: dict(row.computed())} for row in found.wanted if row.computed is not None}
+    return found
+
+
+def _finish(found: Reproduction, out: Path, failures: Mapping[str, Failure]) -> None:
+    """What came of its runs, written down."""
+    for row, seed in product(found.wanted, range(found.seeds)):
+        if row.experiment is not None:
+            run = planned_run(out, found.size, row, seed)
             if failure := failures.get(run.directory.name):
                 found.failed[str(run.directory)] = failure.error.strip().splitlines()[-1]
-        for row, run in planned:
-            if run.is_complete:
+            elif run.is_complete:
                 _add(found, row, run)
-        if table.target:
-            add_targets(found)
-        write(found, out)
-    return found
+    if found.table.target:
+        add_targets(found)
+    write(found, out)
 
 
 def _carry_out(todo: Sequence[PlannedRun], failures: dict[str, Failure], jobs: int | None, on_news: OnNews) -> None:
