@@ -24,6 +24,8 @@ from gossamer.cli import console
 from gossamer.cli import main as cli
 from gossamer.experiments import toml
 from gossamer.experiments.recipes import RECIPES
+from gossamer.runs.sweep import PlannedRun
+from gossamer.simulator.run_pool import News
 from gossamer.simulator.worker_pool import WorkerError
 from gossamer.training.block import NodeError
 
@@ -463,6 +465,17 @@ def test_progress_shows_the_seed_without_a_thread_that_a_fork_would_lose(monkeyp
     assert "random-sampling" in "".join(last)
     assert "450/750 seed 3/5  accuracy 90.0%  12.3 MB" in "".join(last)
     assert "[bold]:bug:" in "".join(last)
+
+
+@pytest.mark.parametrize("in_terminal", [True, False])
+def test_what_a_sweep_prepares_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_terminal: bool) -> None:
+    screen = Console(file=StringIO(), force_terminal=in_terminal, width=80)
+    monkeypatch.setattr(console, "console", lambda: screen)
+    monkeypatch.setattr(console, "_SECONDS_BETWEEN_FRAMES", 0)
+    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
+    with console.SweepProgress() as progress:
+        progress.tell(News(PlannedRun("full sharing", RECIPES["dpsgd-digits"](), tmp_path), "preparing"))
+    assert "preparing full sharing" in screen.file.getvalue()
 
 
 def test_brackets_and_colons_in_names_are_shown_as_they_are(in_process: Run) -> None:

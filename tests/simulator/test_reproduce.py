@@ -171,7 +171,7 @@ def test_the_same_command_carries_on_to_the_same_figures(tmp_path: Path) -> None
     continued = carried_out(tmp_path / "killed", on_news=seen.append)
     assert {one.run.name for one in seen if one.what == "round"} == {"alone, seed 1"}  # the others are complete
     assert Counter(one.what for one in seen if one.what != "round") == {
-        "kept": 3, "waiting": 1, "started": 1, "complete": 1,
+        "kept": 3, "waiting": 1, "preparing": 1, "started": 1, "complete": 1,
     }  # fmt: skip
     assert continued.figures == whole.figures
 
@@ -241,9 +241,12 @@ def test_a_run_that_fails_is_told_and_the_others_are_run(tmp_path: Path) -> None
 def test_another_experiment_under_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
     carried_out(tmp_path, seeds=1)
     other = replace(TABLE, rows=lambda size: [row(replace(SHARED, rounds=8)), row(ALONE)])
-    found = carried_out(tmp_path, other, seeds=1)
-    assert len(found.failed) == 1
-    assert "rounds" in next(iter(found.failed.values()))
+    for what in ("complete", "begun"):
+        found = carried_out(tmp_path, other, seeds=1)
+        ((directory, why),) = found.failed.items()
+        assert why == f"rounds: {directory} is of another version of this table; give another --out, or delete it", what
+        assert list(found.figures) == ["alone"]
+        (Path(directory) / "result.json").unlink(missing_ok=True)
 
 
 def test_a_file_in_place_of_the_directory_is_told_before_anything_runs(tmp_path: Path) -> None:

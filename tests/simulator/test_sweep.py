@@ -84,6 +84,7 @@ def test_a_sweep_that_was_stopped_is_carried_on_without_doing_anything_twice(tmp
     assert Counter(news.what for news in seen if news.what != "round") == {
         "kept": 2,
         "waiting": 2,
+        "preparing": 1,  # both are of one setting
         "started": 2,
         "complete": 2,
     }
@@ -155,7 +156,7 @@ def test_a_run_that_diverges_is_told_and_stops_no_other(tmp_path: Path) -> None:
     assert [setting.difference for setting in found.settings] == [None, None]
     seen: list[str] = []
     again = gs.sweep(settings, tmp_path / "sweep", seeds=2, on_news=lambda news: seen.append(news.what))
-    assert seen == ["kept"] * 6
+    assert seen == ["preparing", *["kept"] * 6]  # what failed is looked at again
     assert again.failures == found.failures
 
 

@@ -145,6 +145,11 @@ class SweepProgress:
             self.total += 1
             self.done += news.what == "kept"
             self._all_rounds += rounds if news.what == "waiting" else 0
+        elif news.what == "preparing":
+            self._bars.update(self._overall, news=f"preparing {news.run.setting}")
+            self._show(f"preparing {news.run.setting}")
+            self._started = time.monotonic()  # what runs take is what they took
+            return
         elif news.what == "started":
             self._lines[name] = self._bars.add_task(name, total=rounds, news="starting")
         elif news.metrics is not None:
@@ -161,19 +166,23 @@ class SweepProgress:
         self._bars.update(
             self._overall, total=self._all_rounds, completed=sum(self._rounds.values()), news=self.summary
         )
-        self._show()
+        rounds = sum(self._rounds.values())
+        self._show(self._under_way(rounds) if rounds else "")
 
-    def _show(self) -> None:
+    def _under_way(self, rounds: int) -> str:
+        left = (time.monotonic() - self._started) * (self._all_rounds - rounds) / rounds
+        under_way = "; ".join(f"{name} round {self._rounds.get(name, 0)}" for name in self._lines)
+        return f"{self.summary}, about {duration(left)} left: {under_way}"
+
+    def _show(self, line: str) -> None:
+        """The bars, or where there is no terminal to draw them in, a line now and then."""
         terminal, now = self._console.is_terminal, time.monotonic()
         if now - self._last_shown < (_SECONDS_BETWEEN_FRAMES if terminal else _SECONDS_BETWEEN_LINES):
             return
         self._last_shown = now
         self._bars.refresh()
-        rounds = sum(self._rounds.values())
-        if not terminal and rounds:
-            left = (now - self._started) * (self._all_rounds - rounds) / rounds
-            under_way = "; ".join(f"{name} round {self._rounds.get(name, 0)}" for name in self._lines)
-            self._console.print(f"{self.summary}, about {duration(left)} left: {under_way}", soft_wrap=True)
+        if not terminal and line:
+            self._console.print(line, soft_wrap=True)
 
 
 def comparison_tables(comparison: "Comparison") -> list[Table]:

@@ -21,6 +21,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gossamer.data.sources import DataError
+from gossamer.experiments import toml
 from gossamer.experiments.experiment import ExperimentError
 from gossamer.experiments.papers.table import (
     ACCURACY,
@@ -119,8 +120,8 @@ def reproduce(
         if row.label in labels
     ]
     runs = {run.directory: run for run in planned}.values()  # rows may have one in common
-    todo = [run for run in runs if not run.is_complete]
-    failures: dict[str, Failure] = {}
+    failures = {run.directory.name: Failure(why, final=True) for run in runs if (why := _of_another_version(run))}
+    todo = [run for run in runs if not run.is_complete and run.directory.name not in failures]
     try:
         for run in runs:
             on_news(News(run, "waiting" if run in todo else "kept"))
@@ -129,6 +130,16 @@ def reproduce(
         for one in found:
             _finish(one, out, failures)
     return found
+
+
+def _of_another_version(run: PlannedRun) -> str:
+    """What is to be said of a directory whose run is not this one: a table may have changed since it was begun."""
+    try:
+        changed = toml.differences(files.read_document(run.directory), toml.write(run.experiment))
+    except ExperimentError:
+        return ""  # there is none, or it is damaged, which the run itself will tell
+    advice = "is of another version of this table; give another --out, or delete it"
+    return f"{', '.join(changed)}: {run.directory} {advice}" if changed else ""
 
 
 def _begun(name: str, table: Table, size: Size, seeds: int) -> Reproduction:
@@ -158,6 +169,7 @@ def _carry_out(todo: Sequence[PlannedRun], failures: dict[str, Failure], jobs: i
     tasks, largest = Tasks(), PROCESS_BYTES
     with one_thread():
         for run in {run.setting: run for run in todo}.values():
+            on_news(News(run, "preparing"))
             with suppress(Exception):  # the run itself will tell
                 largest = max(largest, made_ready(run.experiment, tasks))
         pool = RunPool(None, tasks, failures, CHECKPOINT_EVERY, on_news)
@@ -169,7 +181,7 @@ def _add(found: Reproduction, row: Row, planned: PlannedRun) -> None:
     experiment = planned.experiment
     try:
         run = resume(planned.directory, experiment)  # reads it
-    except ExperimentError as error:  # it is damaged, or another experiment
+    except ExperimentError as error:  # it is damaged
         found.failed[str(planned.directory)] = str(error)
         return
     if all(run.directory != other.directory for other in found.runs):  # another row may be told of it, too

@@ -33,10 +33,14 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 @dataclass(frozen=True)
 class News:
-    """What happened to a run; "kept": it was complete, or had failed for good, before."""
+    """What happened to a run.
+
+    "kept": it was complete, or had failed for good, before. "preparing": data are read and kernels compiled for its
+    setting, and so for all its seeds.
+    """
 
     run: PlannedRun
-    what: Literal["kept", "waiting", "started", "round", "complete", "failed", "stopped"]
+    what: Literal["kept", "waiting", "preparing", "started", "round", "complete", "failed", "stopped"]
     metrics: Metrics | None = None  # of a round
     error: str = ""  # if it failed
 

@@ -114,7 +114,7 @@ def carry_out(
     plan = plan.after(out) if out.exists() else plan
     with one_thread():
         tasks = Tasks()
-        plan, largest = _checked(plan, out, tasks, skip_invalid)
+        plan, largest = _checked(plan, out, tasks, skip_invalid, on_news)
         with _locked(out):
             plan.write(out)
             failures = {name: found for name, found in sweeps.read_failures(out).items() if found.final}
@@ -166,14 +166,15 @@ def _locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def _checked(plan: Sweep, out: Path, tasks: Tasks, skip_invalid: bool) -> tuple[Sweep, int]:
+def _checked(plan: Sweep, out: Path, tasks: Tasks, skip_invalid: bool, on_news: OnNews) -> tuple[Sweep, int]:
     """The sweep without what cannot work, and how many bytes its largest run takes; kernels are compiled here."""
     settings, largest = {}, PROCESS_BYTES
-    left = {run.setting for run in plan.runs(out) if not run.is_complete}
+    left = {run.setting: run for run in plan.runs(out) if not run.is_complete}
     for name, experiment in plan.settings.items():
         if name not in left:
             settings[name] = experiment
             continue
+        on_news(News(left[name], "preparing"))
         try:
             largest = max(largest, made_ready(replace(experiment, seed=plan.seeds[0]), tasks))
         except ExperimentError as error:
