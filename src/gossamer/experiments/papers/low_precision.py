@@ -352,7 +352,7 @@ TABLES = {
         accuracy_of="mean model",
         columns=_COLUMNS,
     ),
-    "low-precision-table6": low_precision_texts.TABLE6,
+    **low_precision_texts.TABLES,
     "low-precision-table10": low_precision_table10,
     "low-precision-figure1": Table(
         "low precision, figure 1: normalization at skew 0.8: batch, Range-BN, group, EvoNorm, Range-EvoNorm",
