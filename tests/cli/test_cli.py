@@ -468,13 +468,19 @@ def test_progress_shows_the_seed_without_a_thread_that_a_fork_would_lose(monkeyp
 
 
 @pytest.mark.parametrize("in_terminal", [True, False])
-def test_what_a_sweep_prepares_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_terminal: bool) -> None:
-    screen = Console(file=StringIO(), force_terminal=in_terminal, width=80)
+def test_what_a_sweep_prepares_is_shown_and_is_not_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_terminal: bool
+) -> None:
+    screen, clock = Console(file=StringIO(), force_terminal=in_terminal, width=80), [0.0]
     monkeypatch.setattr(console, "console", lambda: screen)
-    monkeypatch.setattr(console, "_SECONDS_BETWEEN_FRAMES", 0)
-    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    run = PlannedRun("full sharing", replace(RECIPES["dpsgd-digits"](), rounds=150), tmp_path)
     with console.SweepProgress() as progress:
-        progress.tell(News(PlannedRun("full sharing", RECIPES["dpsgd-digits"](), tmp_path), "preparing"))
+        for what, seconds in (("waiting", 0.01), ("preparing", 120), ("started", 6)):
+            progress.tell(News(run, what))  # type: ignore[arg-type]
+            clock[0] += seconds
+        progress.tell(News(run, "round", {"round": 15, "bytes_sent": 1.0}))
+        assert "about 54.0 s left" in progress._under_way(15)
     assert "preparing full sharing" in screen.file.getvalue()
 
 

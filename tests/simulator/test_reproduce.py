@@ -37,7 +37,7 @@ from gossamer.experiments.papers.table import (
 from gossamer.graphs.topologies import DirectedRing, Ring
 from gossamer.simulator import reproduce as driver
 from gossamer.simulator import simulation
-from gossamer.simulator.reproduce import Reproduction, first_at, reproduce, run_directory
+from gossamer.simulator.reproduce import Reproduction, first_at, matching, reproduce, run_directory
 from gossamer.simulator.reproduce_check import check_table, differences, stored
 from gossamer.simulator.run_pool import News
 from gossamer.training.optimizer import Optimizer
@@ -107,6 +107,19 @@ def test_tables_go_on_together_and_a_row_that_two_have_is_run_once(tmp_path: Pat
     assert (tmp_path / "other-small.md").exists()
     one = reproduce({"toy": TABLE, "other": other}, "small", 1, tmp_path / "some", only="more")
     assert [set(found.figures) for found in one] == [set(), {"more"}]
+
+
+def test_a_row_of_another_version_that_was_not_asked_for_is_passed_over(tmp_path: Path) -> None:
+    changed = replace(TABLE, rows=lambda size: [row(replace(SHARED, rounds=8)), row(ALONE)])
+    carried_out(tmp_path, seeds=1)
+    found = carried_out(tmp_path, changed, seeds=1, only="alone")
+    assert (set(found.figures), found.failed) == ({"alone"}, {})
+
+
+def test_of_many_rows_a_few_are_named_once_where_none_is_meant() -> None:
+    rows = [row(replace(SHARED, name=str(number % 20))) for number in range(40)]
+    with pytest.raises(ExperimentError, match=r"no row is like x; the rows are 0, 1, .*, 15 and 4 more$"):
+        matching(rows, "x")
 
 
 @pytest.mark.parametrize("compressor", [TopK(0.1), Scaled(Qsgd(2))])
@@ -346,8 +359,8 @@ def test_a_pattern_names_tables_and_what_has_no_data_is_told(tmp_path: Path, mon
     assert [json.loads(line)["table"] for line in result.stdout.splitlines()] == ["toy-first", "toy-last"]
     assert "toy-images: 1 of 1 rows are left out: CIFAR-10 was looked for" in result.stderr
     alone = CliRunner().invoke(cli, ["reproduce", "toy-images", "--out", str(tmp_path / "none")])
-    assert isinstance(alone.exception, ExperimentError)  # which the command line tells
-    assert not alone.stderr
+    assert alone.exit_code == 2
+    assert "there are no data here for toy-images" in alone.stderr
 
 
 def test_a_command_that_is_stopped_says_how_it_is_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,7 @@ class SweepProgress:
         self._overall = self._bars.add_task("all", total=None, news="preparing")
         self._lines: dict[str, Any] = {}
         self._started = self._last_shown = time.monotonic()
+        self._preparing = False  # has anything been said of it?
 
     def __enter__(self) -> "SweepProgress":
         self._bars.start()
@@ -147,10 +148,12 @@ class SweepProgress:
             self._all_rounds += rounds if news.what == "waiting" else 0
         elif news.what == "preparing":
             self._bars.update(self._overall, news=f"preparing {news.run.setting}")
-            self._show(f"preparing {news.run.setting}")
-            self._started = time.monotonic()  # what runs take is what they took
+            self._show(f"preparing {news.run.setting}", at_once=not self._preparing)  # the first compiles
+            self._preparing = True
             return
         elif news.what == "started":
+            if not self._lines and not self._rounds:
+                self._started = time.monotonic()  # what was prepared before does not count as training
             self._lines[name] = self._bars.add_task(name, total=rounds, news="starting")
         elif news.metrics is not None:
             self._rounds[name] = news.metrics["round"]
@@ -174,10 +177,11 @@ class SweepProgress:
         under_way = "; ".join(f"{name} round {self._rounds.get(name, 0)}" for name in self._lines)
         return f"{self.summary}, about {duration(left)} left: {under_way}"
 
-    def _show(self, line: str) -> None:
+    def _show(self, line: str, at_once: bool = False) -> None:
         """The bars, or where there is no terminal to draw them in, a line now and then."""
         terminal, now = self._console.is_terminal, time.monotonic()
-        if now - self._last_shown < (_SECONDS_BETWEEN_FRAMES if terminal else _SECONDS_BETWEEN_LINES):
+        pause = _SECONDS_BETWEEN_FRAMES if terminal else _SECONDS_BETWEEN_LINES
+        if now - self._last_shown < pause and not at_once:
             return
         self._last_shown = now
         self._bars.refresh()

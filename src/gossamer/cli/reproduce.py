@@ -61,8 +61,8 @@ def reproduce(
 ) -> None:
     """Carry out NAME, a table or figure of a paper, and print it beside the paper's. `gossamer list recipes` has names.
 
-    Several go on together, as one queue of runs; 'jwins-*' names all that begin so. The same command carries on where
-    it stopped.
+    Several go on together, as one queue of runs; 'jwins-*' names all that begin with jwins-. The same command carries
+    on where it stopped. With --json there is one object per table, each on a line of its own.
     """
     look_for_data_in(data)
     if check:
@@ -96,18 +96,16 @@ def _carry_out(
 ) -> "list[Reproduction]":
     from gossamer.simulator.reproduce import missing_data, reproduce
 
-    for name, table in list(tables.items()):
-        rows = table.rows(size)
-        missing = missing_data(rows)
-        if len(missing) == len(rows):
-            if len(tables) == 1:
-                break  # it is told as a mistake
-            del tables[name]
-        for why in dict.fromkeys(missing.values()):
-            say(f"{name}: {list(missing.values()).count(why)} of {len(rows)} rows are left out: {why}")
+    missing = {name: missing_data(table.rows(size)) for name, table in tables.items()}
+    there = {name: table for name, table in tables.items() if len(missing[name]) < len(table.rows(size))}
+    for name, rows in missing.items():
+        for why in dict.fromkeys(rows.values()):
+            say(f"{name}: {list(rows.values()).count(why)} of {len(tables[name].rows(size))} rows are left out: {why}")
+    if not there:
+        raise Mistake(f"there are no data here for {', '.join(tables)}")
     advice = f"the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}"
     with showing_progress(advice) as progress:
-        return reproduce(tables, size, seeds, out, jobs, progress.tell, only)
+        return reproduce(there, size, seeds, out, jobs, progress.tell, only)
 
 
 def _show(found: "Reproduction", out: Path, as_json: bool) -> None:

@@ -45,6 +45,7 @@ from gossamer.simulator.simulate import resume
 from gossamer.simulator.sweep import PROCESS_BYTES, division, made_ready, one_thread
 
 CHECKPOINT_EVERY = 100  # rounds
+NAMED = 16  # rows, where all would be a wall of text
 
 
 @dataclass
@@ -158,7 +159,7 @@ def _finish(found: Reproduction, out: Path, failures: Mapping[str, Failure]) -> 
             run = planned_run(out, found.size, row, seed)
             if failure := failures.get(run.directory.name):
                 found.failed[str(run.directory)] = failure.error.strip().splitlines()[-1]
-            elif run.is_complete:
+            elif run.is_complete and not _of_another_version(run):  # one that was not asked for may be
                 _add(found, row, run)
     if found.table.target:
         add_targets(found)
@@ -207,7 +208,9 @@ def matching(rows: list[Row], pattern: str | None) -> list[Row]:
     patterns = [one.strip() for one in pattern.split(",")] if pattern is not None else ["*"]
     found = [row for row in rows if any(fnmatchcase(row.label, one) for one in patterns)]
     if not found:
-        raise ExperimentError(f"no row is like {pattern}; the rows are {', '.join(row.label for row in rows)}")
+        labels = list(dict.fromkeys(row.label for row in rows))
+        more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
+        raise ExperimentError(f"no row is like {pattern}; the rows are {', '.join(labels[:NAMED])}{more}")
     return found
 
 
