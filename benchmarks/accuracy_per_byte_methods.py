@@ -25,6 +25,7 @@ from gossamer.algorithms import (
     Jwins,
     JwinsPush,
     Lace,
+    QuantizedJwins,
     QuantSgp,
     RandomSampling,
     RelativeToInit,
@@ -37,6 +38,7 @@ from gossamer.compressors import Compressor, DeadZone, TopK
 from gossamer.core import Part, PartSpec, Round
 from gossamer.data import AgNews, Cifar10, MovieLens, Qmnist, Shakespeare
 from gossamer.data.partition import ByClient, LabelShards
+from gossamer.experiments.auto import Auto
 from gossamer.experiments.recipes import RECIPES
 from gossamer.graphs.topologies import DirectedRandom, Matchings, RandomRegular, Redrawn, Topology
 from gossamer.models import FemnistCnn, StackedLstm, Transformer
@@ -114,6 +116,17 @@ def random_sampling(setting: Experiment, budget: float = 0.37) -> Experiment:
 def jwins(setting: Experiment, budget: float = 0.37) -> Experiment:
     """At 0.37 the cut-off law of the paper, whose bytes these are."""
     return replace(setting, algorithm=Jwins(None if budget == 0.37 else budget))
+
+
+def quantized_jwins(setting: Experiment, bits: int = 8, budget: float = 0.37) -> Experiment:
+    """`budget` is what its messages would take in float32."""
+    quantized = QuantizedJwins(bits, budget=None if budget == 0.37 else budget)
+    return replace(setting, algorithm=RelativeToInit(quantized))
+
+
+def auto(setting: Experiment, budget: float = 0.37) -> Experiment:
+    """What `algorithm = "auto"` takes for a budget; 0 is none."""
+    return replace(setting, algorithm=Auto(budget or None))
 
 
 def choco(setting: Experiment, kept: float = 0.2, rate: float = 0.7) -> Experiment:
@@ -208,6 +221,8 @@ FAMILIES: dict[str, Callable[..., Experiment]] = {
     "full-on-matchings": full_on_matchings,
     "random-sampling": random_sampling,
     "jwins": jwins,
+    "quantized-jwins": quantized_jwins,
+    "auto": auto,
     "choco": choco,
     "silk": silk,
     "silk-dual": silk_dual,
@@ -224,6 +239,8 @@ LABELS = {
     "full-on-matchings": "full sharing, Lace's matchings, {exchanges} exchanges",
     "random-sampling": "random sampling, {budget:.3g}",
     "jwins": "JWINS, {budget:.3g}",
+    "quantized-jwins": "JWINS, {budget:.3g}, {bits} bits",
+    "auto": "auto, {budget:.3g}",
     "choco": "CHOCO, top {kept:.3g}, rate {rate:g}",
     "silk": "Silk, kept {kept:.3g}, rate {rate:g}",
     "silk-dual": "Silk, kept {kept:.3g}, rate {rate:g}, drift correction {strength:g}",

@@ -21,7 +21,8 @@ averages in values that are off by up to half a step. With error feedback, node 
 
     Q[T(x'_i)[k] + e_i[k]]   and keeps   e_i[k] = T(x'_i)[k] + e_i[k] - what was sent
 
-for every coefficient k that it sends, so the errors of successive messages cancel. All else is JWINS.
+for every coefficient k that it sends, so the errors of successive messages cancel. All else is JWINS. A step is a
+fraction of a bucket's largest coefficient, so put `RelativeToInit` around it: changes are smaller than coefficients.
 """
 
 from collections.abc import Mapping
@@ -183,6 +184,9 @@ class QuantizedJwins(Algorithm):
 
     def receive(self, state: QuantizedState, inbox: Inbox, round: Round) -> QuantizedState:
         return state._replace(inner=self._jwins.receive(state.inner, inbox, round))
+
+    def neighbours_view(self, last: Mapping[str, Tensor], x0: Tensor) -> Tensor | None:
+        return self._jwins.neighbours_view(last, x0)
 
 
 class CutoffDistribution(NamedTuple):
