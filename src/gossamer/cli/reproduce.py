@@ -94,8 +94,9 @@ def _tables(names: tuple[str, ...]) -> "dict[str, Table]":
 def _carry_out(
     tables: "dict[str, Table]", size: Any, seeds: int, out: Path, jobs: int | None, only: str | None
 ) -> "list[Reproduction]":
-    from gossamer.simulator.reproduce import missing_data, reproduce
+    from gossamer.simulator.reproduce import matching, missing_data, reproduce
 
+    matching([row for table in tables.values() for row in table.rows(size)], only)  # or else there is nothing to do
     missing = {name: missing_data(table.rows(size)) for name, table in tables.items()}
     there = {name: table for name, table in tables.items() if len(missing[name]) < len(table.rows(size))}
     for name, rows in missing.items():

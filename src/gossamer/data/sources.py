@@ -76,7 +76,7 @@ class Source:
             raise DataError(f"{self.title} is needed and no directory with data is named; {self._how_to_give_it}")
         path = Path(named).expanduser()
         if not path.is_dir():
-            who = "root" if root else VARIABLE
+            who = "root" if root else f"--data or {VARIABLE}"
             raise DataError(f"{who} names {named}, which is not a directory; name the one that holds the data sets")
         return path
 

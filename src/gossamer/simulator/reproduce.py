@@ -204,9 +204,10 @@ def run_of(row: Row) -> Row:
 
 
 def matching(rows: list[Row], pattern: str | None) -> list[Row]:
-    """The rows whose label matches a shell pattern, or one of several with commas between them; all without one."""
-    patterns = [one.strip() for one in pattern.split(",")] if pattern is not None else ["*"]
-    found = [row for row in rows if any(fnmatchcase(row.label, one) for one in patterns)]
+    """The rows whose label matches a shell pattern, or one of several with commas between them; all without one. Case
+    does not matter."""
+    patterns = [one.strip().lower() for one in pattern.split(",")] if pattern is not None else ["*"]
+    found = [row for row in rows if any(fnmatchcase(row.label.lower(), one) for one in patterns)]
     if not found:
         labels = list(dict.fromkeys(row.label for row in rows))
         more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
