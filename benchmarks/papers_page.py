@@ -3,7 +3,7 @@
     python benchmarks/papers_page.py DIR --commit 18ddf9f
 
 Every line of the page whose finding is in one of DIR's tables gets its gap, its verdict, how many seeds it has, and the
-commit. Other lines stay as they are.
+commit. Other lines stay as they are, and so do those that have more seeds already.
 """
 
 import argparse
@@ -28,6 +28,10 @@ def lines_of(table: dict[str, Any], commit: str) -> dict[tuple[str, str], list[s
     return found
 
 
+def seeds(cells: list[str]) -> int:
+    return int(cells[2]) if cells[2].isdigit() else 0  # formulas, or not run yet
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
@@ -39,7 +43,8 @@ def main() -> None:
     lines = PAGE.read_text().splitlines()
     for number, line in enumerate(lines):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| `") and (ours := known.pop((cells[0], cells[1]), None)):
+        ours = known.pop((cells[0], cells[1]), None) if line.startswith("| `") else None
+        if ours and seeds(ours) >= seeds(cells[3:]):
             lines[number] = f"| {' | '.join([*cells[:3], *ours])} |"
     PAGE.write_text("\n".join(lines) + "\n")
     for name, finding in known:
