@@ -1,4 +1,4 @@
-# make demo    compare three ways to share, on this machine, in under a minute
+# make demo    compare three ways to share, on this machine, in under a minute once kernels are compiled
 # make test    what must hold, in some minutes; make test-all adds the slow tests
 # make test-again    what failed last time, one test after the other
 # make test-versions    a few of them on Python 3.12 and 3.13, where these are to be had
