@@ -434,6 +434,12 @@ def terminal(width: int) -> Console:
     return Console(file=StringIO(), force_terminal=True, width=width, markup=False, emoji=False, color_system=None)
 
 
+@pytest.mark.parametrize(("seeds", "told"), [((0, 1), "mean of 2 seeds"), ((0, 0), "mean of 2 runs")])
+def test_a_run_that_was_made_twice_is_not_told_as_two_seeds(seeds: tuple[int, ...], told: str) -> None:
+    runs = [library.simulate(replace(RECIPES["dpsgd-digits"](), rounds=1, seed=seed), workers=1) for seed in seeds]
+    assert str(console.results_table(runs).caption).startswith(told)
+
+
 def test_results_can_be_read_on_80_columns() -> None:
     recipes = [RECIPES[name]() for name in ("dpsgd-digits", "random-sampling-digits", "jwins-digits")]
     runs = [library.simulate(replace(recipe, rounds=1), workers=1) for recipe in recipes]

@@ -238,7 +238,7 @@ def factors(runs: Sequence[Run]) -> str:
 def results_table(runs: Sequence[Run]) -> Table:
     """The summary of these runs, at most 80 columns wide; several seeds of one experiment make one row."""
     groups = _by_label(runs)
-    metric, num_seeds = runs[0].result["metric"], max(len(results) for results in groups.values())
+    metric, num_runs = runs[0].result["metric"], max(len(results) for results in groups.values())
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
     of_peers = all(run.peer is not None for run in runs)
     table.add_column("peer" if of_peers else "algorithm", overflow="fold")
@@ -264,7 +264,9 @@ def results_table(runs: Sequence[Run]) -> Table:
             f"{mean['seconds']:.1f}",
         ]
         table.add_row(name, *compress(cells, known))
-    seeds = f"mean of {num_seeds} seeds; " if num_seeds > 1 else ""
+    different = {(label, run.document["seed"]) for label, run in zip(labels(runs), runs, strict=True)}
+    what = "seeds" if len(different) == len(runs) else "runs"  # the same one may have been run again
+    seeds = f"mean of {num_runs} {what}; " if num_runs > 1 else ""
     missed = "; resent: to nodes that missed messages" if again else ""
     missed += f"; before: {metric} before the models settled" if settled else ""
     for name, results in groups.items():
