@@ -130,11 +130,8 @@ def _pushing(experiment: "Experiment", budget: float | None) -> "Experiment":
         rate, why = PUSH_RATES[kept][1], "the graph is directed and changes"
         algorithm = SparsePush(DeadZone(kept), rate, Wavelet())
         name = "sparse-push"
-    said, why = (
-        f"{name} relative to the start (dead zone, kept {kept:.3g}, rate {rate:g}",
-        why + _over(budget, _share(kept)),
-    )
-    return _told(experiment, RelativeToInit(algorithm), said, why)
+    said = f"{name} relative to the start (dead zone, kept {kept:.3g}, rate {rate:g}"
+    return _told(experiment, RelativeToInit(algorithm), said, why + _over(budget, _share(kept)))
 
 
 def _told(experiment: "Experiment", algorithm: Algorithm, said: str, why: str) -> "Experiment":
