@@ -75,8 +75,8 @@ def choose(experiment: "Experiment") -> "Experiment":
     if not topology.static and not isinstance(topology, Matchings):
         return _with_jwins(settling, 1.0 if budget is None else budget, JWINS_IN_FEW_BITS, "the graph changes")
     quasi_global = isinstance(experiment.optimizer, SGD) and experiment.optimizer.quasi_global
-    enough = budget is not None and _affordable(settling, budget, JWINS_IN_EIGHT_BITS)
-    if enough and budget and not quasi_global and not experiment.asynchronous:
+    bears_jwins = not quasi_global and not experiment.asynchronous
+    if bears_jwins and budget is not None and _affordable(settling, budget, JWINS_IN_EIGHT_BITS):
         return _with_jwins(settling, budget, JWINS_IN_EIGHT_BITS, f"a budget of {budget:g} is enough for it")
     if isinstance(topology, FullyConnected):
         topology = Matchings()

@@ -83,7 +83,7 @@ def _check_graph(experiment: "Experiment") -> None:
     if "changing" in requires and topology.static and experiment.nodes > 2:
         raise ExperimentError(
             f"topology: {name} needs a graph that changes and {named(topology)} does not; "
-            "take matchings, pairs that meet in turn, with the graph as its graph"
+            "take matchings, pairs that meet in turn, or the schedule redrawn, with the graph as its graph"
         )
 
 
