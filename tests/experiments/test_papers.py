@@ -29,6 +29,7 @@ from gossamer.experiments.papers.table import (
 from gossamer.simulator.reproduce import paper_gap
 
 SIZES: tuple[Size, ...] = ("small", "paper")
+OF_THEMSELVES = ("low-precision-table2", "low-precision-figure1")  # every row has a run of its own
 
 
 def row_of(table: str, label: str) -> Row:
@@ -49,20 +50,23 @@ def test_rows_of_one_name_are_one_experiment_in_all_tables(size: Size) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("size", SIZES)
-def test_a_row_that_is_the_start_of_another_differs_in_the_last_phase_alone(name: str, size: Size) -> None:
+def test_a_row_that_another_tells_of_differs_in_the_last_phase_alone(name: str, size: Size) -> None:
     rows = TABLES[name].rows(size)
-    assert any(row.start_of for row in rows) == (name.startswith("sparse-push") and rows[0].computed is None)
-    for row in rows:
-        if row.start_of is not None:
-            own, whole = row.experiment, row.start_of.experiment
-            assert own is not None
-            assert whole is not None
-            assert own.rounds == own.training_rounds == whole.training_rounds < whole.rounds
+    told = [row for row in rows if row.told_by]
+    assert bool(told) == (rows[0].computed is None and not name.startswith("jwins") and name not in OF_THEMSELVES)
+    for row in told:
+        own, whole = row.experiment, row.source.experiment
+        assert own is not None
+        assert whole is not None
+        assert own.rounds == own.training_rounds == whole.training_rounds
+        last_phase = {"name": whole.name, "rounds": whole.rounds, "settle": whole.settle}
+        if isinstance(whole.algorithm, Scsp):
             assert isinstance(own.algorithm, SparsePush)
-            assert isinstance(whole.algorithm, Scsp)
             settings = {field.name: getattr(own.algorithm, field.name) for field in fields(SparsePush)}
             assert replace(whole.algorithm, **settings) == whole.algorithm
-            assert replace(whole, name=own.name, rounds=own.rounds, algorithm=own.algorithm) == own
+            last_phase["algorithm"] = whole.algorithm
+        assert replace(own, **last_phase) == whole
+        assert whole.rounds > own.rounds or not name.startswith("sparse-push")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -76,7 +80,7 @@ def test_every_finding_is_about_rows_that_are_there(name: str, size: Size) -> No
     for finding in table.findings:
         assert not isnan(finding.gap(figures)), finding.text
         assert isnan(finding.gap({}))
-        assert finding.contradicts <= finding.agrees
+        assert finding.contradicts_below <= finding.agrees_from
     assert table.target in ("", *figures)
 
 
@@ -85,7 +89,7 @@ def test_the_papers_own_figures_agree_with_what_it_finds(name: str) -> None:
     table = TABLES[name]
     for finding in table.findings:
         gap = paper_gap(table, "paper", finding)
-        assert finding.contradicts <= finding.agrees
+        assert finding.contradicts_below <= finding.agrees_from
         assert finding.verdict([gap]) in ("agrees", "not run yet"), (finding.text, gap)
 
 
@@ -141,7 +145,7 @@ def test_the_papers_protocols_are_theirs() -> None:
 SPEEDS = {  # node-steps per second and core, by model, at the batch of the small size; on a busy machine
     "GnLeNet": 105, "GnLeNet none": 180, "GnLeNet evonorm": 55, "GnLeNet evonorm 16": 110, "StackedLstm": 136,
     "FemnistCnn": 44, "CelebaCnn": 15, "MatrixFactorization": 20_000, "ResNet20": 57, "ResNet54": 22, "ResNet18": 14,
-    "Transformer": 170,
+    "Transformer": 170, "Mlp": 5000,
 }  # fmt: skip
 EIGHT_BITS = 2.5  # times as long as in float
 OF_TEXTS = 1.8  # the same of a transformer on short texts
@@ -160,7 +164,7 @@ def minutes(name: str) -> float:
             eight_bits = OF_TEXTS if kind == "Transformer" else EIGHT_BITS
             slower = max(row.experiment.batch_size / 32, 1) * (eight_bits if task.precision == "int8" else 1)
             steps = row.experiment.nodes * row.experiment.training_rounds * row.experiment.local_steps
-            seconds[(row.start_of or row).label] = steps * slower / SPEEDS[kind]
+            seconds[row.source.label] = steps * slower / SPEEDS[kind]
     return 3 * sum(seconds.values()) * 1.33 / 1.77 / 60
 
 
@@ -178,13 +182,14 @@ def test_gaps_are_differences_and_quotients_of_rows() -> None:
     assert above("a", "b")(rows) == 2
     assert mean_above([("a", "b"), ("a", "c"), ("a", "missing")])(rows) == 6
     assert least_above([("a", "b"), ("a", "c")])(rows) == 2
-    assert isnan(least_above([("a", "b"), ("a", "missing")])(rows))
+    assert least_above([("a", "b"), ("a", "missing")])(rows) == 2
+    assert isnan(least_above([("a", "missing")])(rows))
     assert times("a", "c", ACCURACY)(rows) == 1.125
     assert isnan(times("a", "b", COMPRESSION)(rows))
 
 
 def test_a_verdict_agrees_is_weaker_or_contradicts() -> None:
-    finding = Finding("a is above b by 2 points", above("a", "b"), agrees=2.0)
+    finding = Finding("a is above b by 2 points", above("a", "b"), agrees_from=2.0)
     assert finding.verdict([2.5, 1.9]) == "agrees"
     assert finding.verdict([1.0, 0.5]) == "weaker"
     assert finding.verdict([1.0, -3.0]) == "weaker"  # the seeds differ
@@ -192,7 +197,7 @@ def test_a_verdict_agrees_is_weaker_or_contradicts() -> None:
     assert finding.verdict([-0.1, -3.0]) == "contradicts"
     assert finding.verdict([nan, 2.0]) == "agrees"
     assert finding.verdict([nan]) == finding.verdict([]) == "not run yet"
-    within = Finding("a is within 1 point of b", above("a", "b"), agrees=-1.0, contradicts=-3.0)
+    within = Finding("a is within 1 point of b", above("a", "b"), agrees_from=-1.0, contradicts_below=-3.0)
     assert [within.verdict([gap]) for gap in (0.4, -0.9, -2.0, -3.5)] == ["agrees", "agrees", "weaker", "contradicts"]
 
 
@@ -221,9 +226,6 @@ def test_every_row_of_the_small_size_can_be_prepared(name: str) -> None:
 def test_the_page_of_results_has_every_finding() -> None:
     page = (Path(__file__).parents[2] / "docs" / "results" / "papers.md").read_text()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
-    told = {(name.strip("`"), finding): verdict for name, finding, _, _, verdict, *_ in cells}
-    expected = {
-        (name, f"{finding.text} ({finding.unit})") for name, table in TABLES.items() for finding in table.findings
-    }
-    assert told.keys() == expected
+    told = {(name.strip("`"), finding): verdict for name, finding, _, _, _, verdict, *_ in cells}
+    assert told.keys() == {(name, finding.text) for name, table in TABLES.items() for finding in table.findings}
     assert set(told.values()) <= set(get_args(Verdict))

@@ -56,7 +56,7 @@ def rows(size: Size) -> list[Row]:
 TABLE = Table(
     "a table of digits",
     rows,
-    (Finding("sharing helps", above("shared", "alone"), agrees=-100.0, contradicts=-100.0),),
+    (Finding("sharing helps", above("shared", "alone"), agrees_from=-100.0, contradicts_below=-100.0),),
     small="it is a toy",
     columns=(ACCURACY, MEGABYTES, ROUNDS_TO_TARGET),
     target="alone",
@@ -130,7 +130,7 @@ def test_a_row_that_is_the_start_of_another_is_read_from_its_run(tmp_path: Path,
     def with_rows(*rows: Row) -> Table:
         return Table("starts", lambda size: list(rows), (), "", columns=(ACCURACY, COMPRESSION, MEGABYTES, DIVERGENCE))
 
-    both = with_rows(replace(row(pushed), start_of=row(ended)), row(ended))
+    both = with_rows(replace(row(pushed), told_by=row(ended)), row(ended))
     news: list[News] = []
     found = carried_out(tmp_path / "once", both, on_news=news.append)
     assert sorted(one.run.name for one in news if one.what == "started") == ["ended, seed 0", "ended, seed 1"]

@@ -51,7 +51,7 @@ def test_operations_of_a_tiny_net_are_those_worked_out_by_hand() -> None:
     assert found["norm"].training == Operations(3_240, 2_188)
     assert found["norm"].inference == Operations(1_080, 732)
     assert found["sum"].training == Operations(720, 0)
-    assert found["sum"].inference == Operations(360, 0)
+    assert found["sum"].inference == Operations(720, 0)
     assert found["pool"].training == Operations(360, 80)
     assert found["pool"].inference == Operations(360, 40)
     assert found["linear"].training == Operations(600, 600)

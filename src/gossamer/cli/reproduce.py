@@ -113,7 +113,7 @@ def _show(found: "Reproduction", out: Path, as_json: bool) -> None:
     from rich.table import Table as Shown
 
     from gossamer.cli.console import console, print_result
-    from gossamer.simulator.reproduce import document, headings, table_cells, told_findings
+    from gossamer.simulator.reproduce import document, headings, table_cells, finding_lines
 
     if as_json:
         print_result(json.dumps(document(found)))
@@ -125,8 +125,8 @@ def _show(found: "Reproduction", out: Path, as_json: bool) -> None:
         for cells in table_cells(found):
             shown.add_row(*cells)
         print_result(shown)
-        for told in told_findings(found):
-            print_result(told.replace("**", ""))
+        for line in finding_lines(found):
+            print_result(line.replace("**", ""))
     if told := document(found)["protocol"]:
         say(f"not the paper's protocol: {told}")
     for directory, why in found.failed.items():

@@ -12,7 +12,7 @@ _STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))  # channels; the s
 
 @dataclass(frozen=True)
 class Vgg11(Architecture):
-    """VGG-11 with one hidden layer: eight 3x3 convolutions, 9.49 million parameters for CIFAR."""
+    """VGG-11 with one hidden layer: eight 3x3 convolutions, 9.49 million parameters."""
 
     norm: Norm = "none"
     hidden: int = 512
@@ -32,6 +32,7 @@ class Vgg11(Architecture):
                 layers += [normalization(self.norm, out, self.groups), activation(self.norm)]
                 channels = out
             layers.append(nn.MaxPool2d(2))
-        pixels = (height // 32) * (width // 32)
-        hidden = [nn.Flatten(), nn.Linear(channels * pixels, self.hidden), nn.ReLU()]
+        if (height, width) != (32, 32):
+            layers.append(nn.AdaptiveAvgPool2d(1))  # 9.49 million parameters for larger images, too
+        hidden = [nn.Flatten(), nn.Linear(channels, self.hidden), nn.ReLU()]
         return nn.Sequential(*layers, *hidden, nn.Linear(self.hidden, outputs))

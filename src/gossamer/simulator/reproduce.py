@@ -62,7 +62,7 @@ class Reproduction:
     missing: dict[str, str] = field(default_factory=dict)  # sentences, by row
 
     @property
-    def wanted(self) -> list[Row]:
+    def available(self) -> list[Row]:
         """The rows that can be had on this machine."""
         return [row for row in self.table.rows(self.size) if row.label not in self.missing]
 
@@ -107,7 +107,7 @@ def reproduce(
     count, and no other is made. Ctrl-C saves, writes the tables as far as they got, and raises KeyboardInterrupt.
     """
     found = [_begun(name, table, size, seeds) for name, table in tables.items()]
-    chosen = matching([row for one in found for row in one.wanted], only)
+    chosen = matching([row for one in found for row in one.available], only)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -117,7 +117,7 @@ def reproduce(
         planned_run(out, size, row, seed)
         for seed in range(seeds)
         for one in found
-        for row in one.wanted
+        for row in one.available
         if row.label in labels
     ]
     runs = {run.directory: run for run in planned}.values()  # rows may have one in common
@@ -146,15 +146,15 @@ def _of_another_version(run: PlannedRun) -> str:
 def _begun(name: str, table: Table, size: Size, seeds: int) -> Reproduction:
     """What formulas give, and what cannot be run here."""
     found = Reproduction(name, table, size, seeds, missing=missing_data(table.rows(size)))
-    if not found.wanted:
+    if not found.available:
         raise ExperimentError(next(iter(found.missing.values())))
-    found.figures = {row.label: {0: dict(row.computed())} for row in found.wanted if row.computed is not None}
+    found.figures = {row.label: {0: dict(row.computed())} for row in found.available if row.computed is not None}
     return found
 
 
 def _finish(found: Reproduction, out: Path, failures: Mapping[str, Failure]) -> None:
     """What came of its runs, written down."""
-    for row, seed in product(found.wanted, range(found.seeds)):
+    for row, seed in product(found.available, range(found.seeds)):
         if row.experiment is not None:
             run = planned_run(out, found.size, row, seed)
             if failure := failures.get(run.directory.name):
@@ -187,20 +187,15 @@ def _add(found: Reproduction, row: Row, planned: PlannedRun) -> None:
         return
     if all(run.directory != other.directory for other in found.runs):  # another row may be told of it, too
         found.runs.append(run)
-    through = experiment.rounds if row.start_of is None else experiment.training_rounds
+    through = experiment.rounds if row.told_by is None else experiment.training_rounds
     found.figures.setdefault(row.label, {})[experiment.seed] = figures_of(run, through, found.table.accuracy_of)
 
 
 def planned_run(out: Path, size: Size, row: Row, seed: int) -> PlannedRun:
     """The run that tells of a row."""
-    row = run_of(row)
-    assert row.experiment is not None
-    return PlannedRun(row.label, replace(row.experiment, seed=seed), run_directory(out, size, row.label, seed))
-
-
-def run_of(row: Row) -> Row:
-    """The row whose run tells of this one."""
-    return row.start_of or row
+    label, experiment = row.source.label, row.source.experiment
+    assert experiment is not None
+    return PlannedRun(label, replace(experiment, seed=seed), run_directory(out, size, label, seed))
 
 
 def matching(rows: list[Row], pattern: str | None) -> list[Row]:
@@ -280,16 +275,17 @@ def document(found: Reproduction) -> dict[str, Any]:
         rows.append({"row": row.label, "paper": dict(row.paper), "ours": ours, "seeds": seeds})  # fmt: skip
     findings = []
     for finding in found.table.findings:
-        gaps = found.gaps(finding)
-        told = {"finding": finding.text, "unit": finding.unit, "agrees_from": finding.agrees}
-        told |= {"paper": _known(paper_gap(found.table, found.size, finding)), "ours": [_known(gap) for gap in gaps]}
-        findings.append(told | {"verdict": found.verdict(finding)})
+        told: dict[str, Any] = {"finding": finding.text, "unit": finding.unit}
+        told |= {"agrees_from": finding.agrees_from, "contradicts_below": finding.contradicts_below}
+        told |= {"paper": _known(paper_gap(found.table, found.size, finding)), "paper_says": finding.paper_says}
+        told |= {"ours": [_known(gap) for gap in found.gaps(finding)], "verdict": found.verdict(finding)}
+        findings.append(told)
     return {
         "table": found.name,
         "title": found.table.title,
         "size": found.size,
         "seeds": found.seeds,
-        "protocol": found.table.small if found.size == "small" else found.table.protocol,
+        "protocol": "; ".join(filter(None, [found.table.small * (found.size == "small"), found.table.protocol])),
         "rows": rows,
         "findings": findings,
         "failed": found.failed,
@@ -319,7 +315,7 @@ def markdown(found: Reproduction) -> str:
     lines += [f"Not the paper's protocol: {protocol}."] if protocol else []
     lines += ["", _line(header), _line(["---"] * len(header))]
     lines += [_line(cells) for cells in table_cells(found)]
-    lines += ["", *(f"- {told}" for told in told_findings(found))]
+    lines += ["", *(f"- {told}" for told in finding_lines(found))]
     lines += [f"- {label} was left out: {why}" for label, why in found.missing.items()]
     lines += [f"- {directory} failed: {why}" for directory, why in found.failed.items()]
     return "\n".join(lines) + "\n"
@@ -349,17 +345,29 @@ def table_cells(found: Reproduction) -> list[list[str]]:
     return lines
 
 
-def told_findings(found: Reproduction) -> list[str]:
+def finding_lines(found: Reproduction) -> list[str]:
     """One line per finding: what the paper has, what we have, and the verdict."""
-    told = []
+    lines = []
     for finding in found.table.findings:
         gaps = [gap for gap in found.gaps(finding) if isfinite(gap)]
-        of_paper, form = paper_gap(found.table, found.size, finding), "+.2f" if finding.unit == "points" else ".2f"
-        ours = f"{fmean(gaps):{form}}" if gaps else "–"
-        ours += f" ({min(gaps):{form}} to {max(gaps):{form}})" if len(gaps) > 1 else ""
-        paper = f"{of_paper:{form}}" if isfinite(of_paper) else "no figure"
-        told.append(f"{finding.text}: paper {paper}, ours {ours} {finding.unit}: **{found.verdict(finding)}**")
-    return told
+        ours = in_unit(fmean(gaps), finding.unit) if gaps else "–"
+        ours += f" ({in_unit(min(gaps), finding.unit)} to {in_unit(max(gaps), finding.unit)})" if len(gaps) > 1 else ""
+        paper = paper_text(found.table, found.size, finding)
+        agrees = in_unit(finding.agrees_from, finding.unit)
+        lines.append(
+            f"{finding.text}: paper {paper}, ours {ours} {finding.unit}, agrees from {agrees}: "
+            f"**{found.verdict(finding)}**"
+        )
+    return lines
+
+
+def paper_text(table: Table, size: Size, finding: Finding) -> str:
+    gap = paper_gap(table, size, finding)
+    return finding.paper_says or (in_unit(gap, finding.unit) if isfinite(gap) else "prints no number")
+
+
+def in_unit(gap: float, unit: str) -> str:
+    return f"{gap:+.2f}" if unit == "points" else f"{gap:.2f}"
 
 
 def number(value: float) -> str:

@@ -9,12 +9,14 @@ how many numbers go into a layer. A step is one forward and one backward pass:
     rounding for these two   2 adds and 4 mults for each number that goes in and, in training, for each weight
     EvoNorm                  6 b Ci L^2 adds, 10 b Ci L^2 + 5 Ci mults; inference 2, 4 and 2
     other normalization      9 b Ci L^2 adds, 6 b Ci L^2 + 7 Ci mults; inference 3, 2 and 3; ReLU included
-    sum of two               2 b Ci L^2 adds; inference half
+    sum of two               2 b Ci L^2 adds; inference the same
     average pool             b Ci L^2 adds, 2 b Ci mults; inference b Ci mults
 
 EvoNorm-S0 is counted as Range-EvoNorm, whose formula this is, and all other normalization as Range-BatchNorm: squares,
-roots and exponentials have no price here. The formulas of normalization and sums are taken to hold their rounding. An
-LSTM is counted as the linear layers in it, in float. Attention's products and whatever is not a layer are not counted.
+roots and exponentials have no price here. The formulas of normalization and sums are taken to hold their rounding. For
+inference the paper rounds weights and not what goes in; here it is the other way round, since weights are kept rounded.
+An LSTM is counted as the linear layers in it, in float. Attention's products and whatever is not a layer are not
+counted.
 """
 
 import os
@@ -149,7 +151,7 @@ def _operations(layer: nn.Module, given: int, made: int, x: Tensor, batch: int) 
         channels = x.shape[-1] if isinstance(layer, nn.LayerNorm) else x.shape[1]
         return Operations(9 * given, 6 * given + 7 * channels), Operations(3 * given, 2 * given + 3 * channels)
     if isinstance(layer, Sum):
-        return Operations(2 * given, 0), Operations(given, 0)
+        return Operations(2 * given, 0), Operations(2 * given, 0)
     if isinstance(layer, POOLS):
         return Operations(given, 2 * made), Operations(given, made)
     return NOTHING, NOTHING

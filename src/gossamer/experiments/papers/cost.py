@@ -15,6 +15,7 @@ from gossamer.training.cost import CHOCOS_COPIES, Cost, layers_of
 MEMORY, MEMORY_INT8, MEMORY_TIMES = "MB", "MB 8-bit", "times less memory"
 ENERGY, ENERGY_INT8, ENERGY_TIMES = "mJ", "mJ 8-bit", "times less energy"
 GFLOP = "GFLOP"
+MIB = 2**20  # bytes: the MB of the papers, by the sizes of weights that they print
 
 
 def _cost(model: Architecture, batch: int, copies: int) -> Cost:
@@ -26,7 +27,7 @@ def _cost(model: Architecture, batch: int, copies: int) -> Cost:
 def _float_against_int8(model: Architecture, inference: bool) -> Figures:
     cost = _cost(model, 32, CHOCOS_COPIES)
     size = cost.weight_bytes if inference else cost.training_bytes
-    return _told(size(False) / 1e6, size(True) / 1e6, cost.energy_mj(False, inference), cost.energy_mj(True, inference))
+    return _told(size(False) / MIB, size(True) / MIB, cost.energy_mj(False, inference), cost.energy_mj(True, inference))
 
 
 def _told(memory: float, memory_int8: float, energy: float, energy_int8: float) -> Figures:
@@ -82,7 +83,7 @@ def _per_device(batch: int) -> Figures:
     cost = _cost(ResNet20(norm="batch"), batch, copies=1)
     convolutions = [layer for layer in cost.layers if layer.kind in ("Conv2d", "Linear")]
     products = sum(layer.inference.mults for layer in convolutions)
-    return {MEMORY: cost.training_bytes(False) / 1e6, GFLOP: products / 1e9}
+    return {MEMORY: cost.training_bytes(False) / MIB, GFLOP: products / 1e9}
 
 
 low_precision_table10 = Table(
@@ -90,16 +91,16 @@ low_precision_table10 = Table(
     _table10,
     (
         Finding("8 bits take 20 times less energy", figure("ResNet-20 range-evonorm training", ENERGY_TIMES),
-                agrees=15.0, contradicts=5.0, unit="times"),
+                agrees_from=15.0, contradicts_below=5.0, unit="times"),
         Finding("8 bits take 3.5 times less memory", figure("ResNet-20 range-evonorm training", MEMORY_TIMES),
-                agrees=2.8, contradicts=1.5, unit="times"),
+                agrees_from=2.8, contradicts_below=1.5, unit="times"),
         Finding("VGG-11 saves less memory", times("ResNet-20 range-evonorm training", "VGG-11 range-evonorm training",
-                                                   MEMORY_TIMES), agrees=1.5, contradicts=1.0, unit="times"),
+                                                   MEMORY_TIMES), agrees_from=1.5, contradicts_below=1.0, unit="times"),
         Finding("Range-EvoNorm takes less memory than Range-BatchNorm",
                 times("ResNet-20 range-batch training", "ResNet-20 range-evonorm training", MEMORY),
-                agrees=1.1, contradicts=1.0, unit="times"),
+                agrees_from=1.1, contradicts_below=1.0, unit="times"),
         Finding("a step in float takes 69 mJ", figure("ResNet-20 range-evonorm training", ENERGY),
-                agrees=55.0, contradicts=40.0, unit="mJ"),
+                agrees_from=55.0, contradicts_below=40.0, unit="mJ"),
     ),
     small="",
     columns=(MEMORY, MEMORY_INT8, MEMORY_TIMES, ENERGY, ENERGY_INT8, ENERGY_TIMES),
@@ -110,9 +111,9 @@ sparse_push_figure3 = Table(
     _figure3,
     (
         Finding("sixteen devices need 12 times less memory each", times("batch 128", "batch 8", MEMORY),
-                agrees=8.0, contradicts=4.0, unit="times"),
+                agrees_from=8.0, contradicts_below=4.0, unit="times"),
         Finding("and 16 times fewer operations", times("batch 128", "batch 8", GFLOP),
-                agrees=15.0, contradicts=8.0, unit="times"),
+                agrees_from=15.0, contradicts_below=8.0, unit="times"),
     ),
     small="",
     columns=(MEMORY, GFLOP),

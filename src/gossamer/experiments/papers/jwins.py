@@ -3,7 +3,8 @@
 Dhasade et al., "Get more for less in decentralized learning systems", ICDCS 2023. The authors' slides, which these
 recipes follow, have no numbers of tables; they are named by what they show. Figures for which the slides have only
 curves are left out. Batch sizes, learning rates and local steps are those of the configurations that come with the
-authors' framework, decentralizepy; rounds are read off the curves' axes.
+authors' framework, decentralizepy. Rounds are read off the curves' axes, and are so many that the rounds which the
+slides say JWINS saves make it 1.5 to 4 times faster, as they say, too.
 """
 
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from gossamer.models import FemnistCnn, MatrixFactorization, StackedLstm
 from gossamer.training.optimizer import Optimizer
 
 Base = Callable[[Size], Experiment]
+EIGHT_TESTED = "eight of the nodes are tested, on some of the test samples where the sets are large"
 
 # -- the five data sets ------------------------------------------------------------------------------------------------
 
@@ -46,7 +48,7 @@ def _cifar10(size: Size) -> Experiment:
     return Experiment(
         name="CIFAR-10",
         nodes=16 if small else 96,
-        rounds=400 if small else 5000,
+        rounds=400 if small else 5740,
         local_steps=3,
         batch_size=8,
         task=Cifar10(),
@@ -60,7 +62,7 @@ def _cifar10(size: Size) -> Experiment:
 
 def _movielens(size: Size) -> Experiment:
     """Matrix factorization; users whole."""
-    rounds = 600 if size == "small" else 4000
+    rounds = 600 if size == "small" else 3720
     base = replace(_cifar10("paper"), name="MovieLens", rounds=rounds, local_steps=10, batch_size=16, fast=False)
     model = MatrixFactorization() if size == "small" else MatrixFactorization(biases=False, start=0.05)
     task = MovieLens(tolerance=1.0, model=model)
@@ -71,7 +73,7 @@ def _movielens(size: Size) -> Experiment:
 def _shakespeare(size: Size) -> Experiment:
     """Next character by an LSTM; roles whole."""
     small = size == "small"
-    base = replace(_movielens(size), name="Shakespeare", nodes=16 if small else 96, rounds=200 if small else 1000)
+    base = replace(_movielens(size), name="Shakespeare", nodes=16 if small else 96, rounds=200 if small else 1040)
     model = StackedLstm(hidden=64, layers=1) if small else StackedLstm(every_step=True)
     return replace(base, task=Shakespeare(model=model), evaluation=Evaluation(every=10, nodes=8, samples=1000))
 
@@ -79,7 +81,7 @@ def _shakespeare(size: Size) -> Experiment:
 def _celeba(size: Size) -> Experiment:
     """Smiling or not; celebrities whole."""
     small = size == "small"
-    base = replace(_movielens(size), name="CelebA", nodes=16 if small else 96, rounds=80 if small else 2000)
+    base = replace(_movielens(size), name="CelebA", nodes=16 if small else 96, rounds=80 if small else 2190)
     base = replace(base, task=CelebA(pixels="bytes"), local_steps=4, optimizer=Optimizer(learning_rate=0.001))
     return replace(base, evaluation=Evaluation(every=5, nodes=8, samples=500 if small else 1000))
 
@@ -109,9 +111,10 @@ def _three(base: Experiment) -> list[Experiment]:
     ]
 
 
-def _targets(base: Base, title: str, paper_target: float, small: str, protocol: str = "") -> Table:
+def _targets(base: Base, data_set: str, paper_target: float, saved: int, small: str, protocol: str = "") -> Table:
     """Full sharing, random sampling and JWINS on one data set, and how soon random sampling's accuracy is reached."""
     name = base("small").name
+    title = f"JWINS, {data_set}: how soon it has random sampling's final accuracy, in rounds and bytes"
 
     def rows(size: Size) -> list[Row]:
         full, random, jwins = _three(base(size))
@@ -120,23 +123,26 @@ def _targets(base: Base, title: str, paper_target: float, small: str, protocol: 
     random, jwins, full = f"{name} random sampling", f"{name} JWINS", f"{name} full sharing"
     findings = (
         Finding(
-            "JWINS is above random sampling at the same budget, by 2 to 15 points",
-            above(jwins, random), agrees=2.0, paper=2.0,
+            "JWINS is above random sampling at the same budget",
+            above(jwins, random), agrees_from=2.0, paper=2.0, paper_says="2 to 15",
         ),
         Finding(
             "JWINS is as accurate as full sharing",
-            above(jwins, full), agrees=-2.0, contradicts=-6.0, paper=0.0,
+            above(jwins, full), agrees_from=-2.0, contradicts_below=-6.0, paper=0.0, paper_says="similar",
         ),
         Finding(
-            "JWINS takes 1.5 to 4 times fewer rounds to random sampling's final accuracy",
-            times(random, jwins, ROUNDS_TO_TARGET), agrees=1.3, contradicts=1.0, unit="times", paper=1.5,
+            "JWINS takes fewer rounds to random sampling's final accuracy",
+            times(random, jwins, ROUNDS_TO_TARGET), agrees_from=1.5, contradicts_below=1.0, unit="times", paper=1.5,
+            paper_says=f"1.5 to 4, {saved:,} rounds fewer here",
         ),
         Finding(
-            "JWINS sends up to 64 % fewer bytes than full sharing",
-            times(full, jwins, MEGABYTES), agrees=2.4, contradicts=1.5, unit="times", paper=1 / 0.36,
+            "JWINS sends fewer bytes than full sharing",
+            times(full, jwins, MEGABYTES), agrees_from=2.5, contradicts_below=1.5, unit="times", paper=1 / 0.36,
+            paper_says="up to 2.78",
         ),
     )  # fmt: skip
     columns = (ACCURACY, MEGABYTES, ROUNDS_TO_TARGET, MEGABYTES_TO_TARGET)
+    protocol = "; ".join(filter(None, [protocol, EIGHT_TESTED]))
     return Table(title, rows, findings, small, protocol, columns=columns, target=random)
 
 
@@ -198,23 +204,23 @@ _WITHOUT = [f"CIFAR-10 {how}" for how in ABLATIONS if how != "JWINS"]
 
 TABLES = {
     "jwins-target-cifar10": _targets(
-        _cifar10, "JWINS, CIFAR-10: full sharing, random sampling and JWINS; rounds and bytes to 40.1 %", 40.1,
+        _cifar10, "CIFAR-10", 40.1, 4305,
         _SIXTEEN.format(400),
     ),
     "jwins-target-movielens": _targets(
-        _movielens, "JWINS, MovieLens: rounds and bytes to 89.2 %", 89.2,
+        _movielens, "MovieLens", 89.2, 1240,
         "600 rounds, and a factorization with biases; all else as in the paper, on MovieLens latest-small",
         "the slides do not say when a rating counts as predicted: here, within one star",
     ),
     "jwins-target-shakespeare": _targets(
-        _shakespeare, "JWINS, Shakespeare: rounds and bytes to 33.5 %", 33.5,
+        _shakespeare, "Shakespeare", 33.5, 777,
         "16 nodes, 200 rounds and one LSTM layer of 64 units in place of two of 256; another edition than LEAF's",
     ),
     "jwins-target-celeba": _targets(
-        _celeba, "JWINS, CelebA: rounds and bytes to 93.4 %", 93.4, "16 nodes and 80 rounds",
+        _celeba, "CelebA", 93.4, 1640, "16 nodes and 80 rounds",
     ),
     "jwins-target-femnist": _targets(
-        _femnist, "JWINS, FEMNIST: rounds and bytes to 86.9 %", 86.9,
+        _femnist, "FEMNIST", 86.9, 1220,
         "a substitute, MNIST by writer (10 classes, not 62); 16 nodes, 60 rounds of 10 steps, and for so few steps "
         "learning rate 0.03 in place of 0.001",
     ),
@@ -223,46 +229,55 @@ TABLES = {
         _choco,
         (
             Finding("JWINS is above CHOCO at 20 %", above("CIFAR-10 JWINS 20 percent", "CIFAR-10 CHOCO 20 percent"),
-                    agrees=0.5),
+                    agrees_from=0.5),
             Finding("JWINS is above CHOCO at 10 %", above("CIFAR-10 JWINS 10 percent", "CIFAR-10 CHOCO 10 percent"),
-                    agrees=0.5),
+                    agrees_from=0.5),
+            Finding("JWINS at 20 % takes fewer rounds to CHOCO's final accuracy at 20 %",
+                    times("CIFAR-10 CHOCO 20 percent", "CIFAR-10 JWINS 20 percent", ROUNDS_TO_TARGET),
+                    agrees_from=1.5, contradicts_below=1.0, unit="times", paper=3.9, paper_says="up to 3.9"),
             Finding("JWINS holds at 10 % what it has at 20 %",
-                    above("CIFAR-10 JWINS 10 percent", "CIFAR-10 JWINS 20 percent"), agrees=-2.0, contradicts=-6.0),
+                    above("CIFAR-10 JWINS 10 percent", "CIFAR-10 JWINS 20 percent"),
+                    agrees_from=-2.0, contradicts_below=-6.0),
         ),
-        _SIXTEEN.format(400) + "; CHOCO's rate at 20 % was tuned on held-out images, at 10 % it was not",
-        columns=(ACCURACY, COMPRESSION, MEGABYTES),
+        _SIXTEEN.format(400),
+        f"CHOCO's rate at 20 % was tuned on held-out images of 16 nodes, at 10 % it was not; {EIGHT_TESTED}",
+        columns=(ACCURACY, COMPRESSION, MEGABYTES, ROUNDS_TO_TARGET),
+        target="CIFAR-10 CHOCO 20 percent",
     ),
     "jwins-ablation": Table(
         "JWINS without wavelet, without accumulation, without randomized cut-off, CIFAR-10",
         _ablation,
         (
-            Finding("each part helps", least_above([("CIFAR-10 JWINS", other) for other in _WITHOUT]), agrees=0.3),
-            Finding("without the wavelet it is worse", above("CIFAR-10 JWINS", _WITHOUT[0]), agrees=2.0),
+            Finding("each part helps", least_above([("CIFAR-10 JWINS", other) for other in _WITHOUT]), agrees_from=0.3),
+            Finding("without the wavelet it is worse", above("CIFAR-10 JWINS", _WITHOUT[0]), agrees_from=2.0),
             Finding("the wavelet matters most", least_above([(other, _WITHOUT[0]) for other in _WITHOUT[1:]]),
-                    agrees=0.5),
+                    agrees_from=0.5),
         ),
-        _SIXTEEN.format(400) + "; the slides show test loss, here accuracy",
+        _SIXTEEN.format(400),
+        f"the slides show test loss and 2,500 rounds; {EIGHT_TESTED}",
     ),
     "jwins-scale": Table(
         "JWINS with 96, 192, 288 and 384 nodes, CIFAR-10",
         _scale,
         (
             Finding("JWINS is above random sampling at every size",
-                    mean_above(_scale_pairs("JWINS", "random sampling")), agrees=2.0),
+                    least_above(_scale_pairs("JWINS", "random sampling")), agrees_from=2.0),
             Finding("JWINS stays near full sharing", mean_above(_scale_pairs("JWINS", "full sharing")),
-                    agrees=-2.0, contradicts=-6.0),
+                    agrees_from=-2.0, contradicts_below=-6.0),
         ),
         "16, 32 and 64 nodes, and 80 rounds",
+        EIGHT_TESTED,
     ),
     "jwins-redrawn": Table(
         "JWINS on a graph that is redrawn every round, CIFAR-10",
         _redrawn,
         (
             Finding("JWINS is above random sampling",
-                    above("CIFAR-10 redrawn JWINS", "CIFAR-10 redrawn random sampling"), agrees=2.0),
+                    above("CIFAR-10 redrawn JWINS", "CIFAR-10 redrawn random sampling"), agrees_from=2.0),
             Finding("JWINS stays near full sharing", above("CIFAR-10 redrawn JWINS", "CIFAR-10 redrawn full sharing"),
-                    agrees=-2.0, contradicts=-6.0),
+                    agrees_from=-2.0, contradicts_below=-6.0),
         ),
         _SIXTEEN.format(400),
+        EIGHT_TESTED,
     ),
 }  # fmt: skip

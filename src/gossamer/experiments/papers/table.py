@@ -35,8 +35,13 @@ class Row:
     paper: Figures  # as far as the paper prints them
     experiment: Experiment | None = None
     computed: Callable[[], Figures] | None = None
-    start_of: "Row | None" = None  # whose models, until they settle, are this one's to the last bit: one run for both;
-    # where values are quantized its messages are four bytes longer
+    told_by: "Row | None" = None  # another row, whose run tells of this one, too: its models are the same to the last
+    # bit, or the same until they settle (where values are quantized its messages are then four bytes longer)
+
+    @property
+    def source(self) -> "Row":
+        """The row whose run tells of this one."""
+        return self.told_by or self
 
 
 def row(experiment: Experiment, accuracy: float | None = None, more: Figures | None = None) -> Row:
@@ -51,19 +56,20 @@ class Finding:
 
     text: str
     gap: Gap
-    agrees: float  # a gap of at least so much is what the paper says
-    contradicts: float = 0.0  # one under this is the contrary
+    agrees_from: float  # a gap of at least so much is what the paper says
+    contradicts_below: float = 0.0  # one under this is the contrary
     unit: Literal["points", "times", "mJ"] = "points"
     paper: float | None = None  # the paper's gap, where it prints no figures that it could be computed from
+    paper_says: str = ""  # in words, where the paper's text has more than one number, or none
 
     def verdict(self, gaps: Sequence[float]) -> Verdict:
         """From the gap of every seed. It takes all seeds to contradict, and none to agree; between, it is weaker."""
         known = [gap for gap in gaps if not isnan(gap)]
         if not known:
             return "not run yet"
-        if fmean(known) >= self.agrees and min(known) >= self.contradicts:
+        if fmean(known) >= self.agrees_from and min(known) >= self.contradicts_below:
             return "agrees"
-        return "contradicts" if max(known) < self.contradicts else "weaker"
+        return "contradicts" if max(known) < self.contradicts_below else "weaker"
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class Table:
     title: str  # one line
     rows: Callable[[Size], list[Row]]
     findings: tuple[Finding, ...]
-    small: str  # in what the small size is not the paper's protocol
-    protocol: str = ""  # in what the size "paper" is not either
+    small: str  # in what the small size alone is not the paper's protocol
+    protocol: str = ""  # in what neither size is, the size "paper" included
     accuracy_of: Literal["nodes", "mean model"] = "nodes"  # whose accuracy the paper prints
     columns: tuple[str, ...] = (ACCURACY, COMPRESSION)
     target: str = ""  # the row whose final accuracy the others are to reach
@@ -100,11 +106,11 @@ def mean_above(pairs: Sequence[tuple[str, str]]) -> Gap:
 
 
 def least_above(pairs: Sequence[tuple[str, str]]) -> Gap:
-    """By how many points one row is above another, for the pair where that is least; NaN unless all are known."""
+    """By how many points one row is above another, for the pair where that is least of those that are both known."""
 
     def gap(rows: Mapping[str, Figures]) -> float:
-        found = [above(better, worse)(rows) for better, worse in pairs]
-        return nan if any(map(isnan, found)) else min(found)
+        found = (above(better, worse)(rows) for better, worse in pairs)
+        return min((one for one in found if not isnan(one)), default=nan)
 
     return gap
 
@@ -138,12 +144,12 @@ def pixels(size: Size) -> Literal[16, 32]:
     return 16 if size == "small" else 32
 
 
-def tenfold_drops(rounds: int, **settings: float | bool) -> Optimizer:
+def tenfold_drops(rounds: int, epochs: int = 200, **settings: float | bool) -> Optimizer:
     """Learning rate 0.1, divided by 10 after half and after three quarters of the rounds; momentum 0.9.
 
-    The first 200th, an epoch, is at a tenth of it, as in the authors' code.
+    The first epoch is at a tenth of it, as in the code of low precision's authors.
     """
-    drops = Steps(at=(rounds // 2, 3 * rounds // 4), warmup=rounds // 200)
+    drops = Steps(at=(rounds // 2, 3 * rounds // 4), warmup=rounds // epochs)
     return Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=1e-4, schedule=drops, **settings)  # type: ignore[arg-type]
 
 
