@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
+from rich.table import Table
 
 import gossamer as library
 from gossamer.algorithms import PAPERS
@@ -92,8 +93,9 @@ def test_a_run_prints_one_json_object_the_same_for_the_same_seed_and_any_workers
 
 
 MISTAKES = {
-    "run nothing": "nothing is neither a file nor a recipe; the recipes are dpsgd-digits",
-    "run jwins-digit": "jwins-digit is neither a file nor a recipe (did you mean jwins-digits?); the recipes are",
+    "run nothing": "nothing is neither a file nor a recipe; gossamer list recipes has their names",
+    "run sparse-push-table2": "a table of a paper, with many experiments; carry it out with: gossamer reproduce",
+    "run jwins-digit": "jwins-digit is neither a file nor a recipe (did you mean jwins-digits?)",
     "run jwins-digits --set nodes=3": "another topology such as ring (--set topology.name=ring, in",
     "export nowhere": "nowhere is not a run",
     "export there --node first": "--node first: take mean, or the number of a node, from 0",
@@ -457,6 +459,23 @@ def test_results_can_be_read_on_80_columns() -> None:
         assert lines[1].split() == heads
         assert "metadata: headers and indices; of full: share of full sharing" in " ".join(" ".join(lines).split())
         runs[-1].metrics[-1]["bytes_resync"] = 123_456_789  # and now with a column more
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_a_table_too_wide_for_the_terminal_is_printed_in_parts_and_no_figure_is_cut(width: int) -> None:
+    table = Table("name", title="Title", caption="Caption", box=None)
+    for number in range(8):
+        table.add_column(f"column {number}", justify="right", no_wrap=True)
+    for name in ("a-rather-long-name", "short"):
+        table.add_row(name, *(f"{name[0]}-{number}-00" for number in range(8)))
+    screen = terminal(width)
+    screen.print(console.in_parts(table, width))
+    shown = screen.file.getvalue()
+    assert all(f"{row}-{number}-00" in shown for row in "as" for number in range(8))
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.count("short") == (1 if width == 200 else shown.count("name") - shown.count("-name"))
+    assert (shown.count("Title"), shown.count("Caption")) == (1, 1)
 
 
 def test_progress_shows_the_seed_without_a_thread_that_a_fork_would_lose(monkeypatch: pytest.MonkeyPatch) -> None:

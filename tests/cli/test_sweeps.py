@@ -89,7 +89,7 @@ def test_compare_runs_what_is_not_run_and_tells_what_differs_and_what_it_takes(g
 
 
 MISTAKES = {
-    "sweep nothing": "nothing is neither a file nor a recipe; the recipes are",
+    "sweep nothing": "nothing is neither a file nor a recipe; gossamer list recipes has their names",
     "sweep jwins-digits --grid budget": "--grid budget: write it as key=value,value,... such as algorithm.budget=",
     "sweep jwins-digits --grid algorithm.name=jwins,silk --grid algorithm.budget=0.1": (
         "algorithm.name=silk, algorithm.budget=0.1: algorithm.budget: there is no such key"

@@ -177,6 +177,7 @@ WRONG = [
     (lambda: MatrixFactorization().build((5,), 1), r"\(users, items\)"),
     (lambda: MatrixFactorization().build((5, 5), 3), "outputs must be 1"),
     (lambda: Mlp((8, 0)), "hidden must be numbers of units"),
+    (lambda: Mlp(64), r"hidden must be numbers of units, such as \(64,\), 64 was given"),
     (lambda: Mlp().build((), 1), "shape of a sample"),
     (lambda: ResNet20(width=3), "groups must be at least 1 and divide the 3 channels, 2 was given"),
     (lambda: ResNet20(width=0), "width must be at least 1"),

@@ -194,7 +194,7 @@ def test_a_latex_table_compiles(tmp_path: Path) -> None:
 def test_one_seed_has_no_deviation_and_no_interval() -> None:
     found = compared({"a": [run(Dpsgd(), 0, [0.5])], "b": [run(Jwins(), 0, [0.75])]})
     assert tables.texts(found).headings == [
-        *("setting", "accuracy %", "mean model", "bytes", "of full", "s", "difference [95 %]")
+        *("setting", "accuracy %", "mean model", "bytes", "of full", "s", "difference")
     ]
     assert tables.texts(found).rows[1] == ["b", "75.0", "76.0", "200 B", "25.0%", "1.0", "+25.0"]
     assert found.rows()[1]["difference_low"] is None

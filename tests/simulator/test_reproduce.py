@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -280,7 +281,7 @@ def test_rows_without_data_are_left_out_and_told(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("GOSSAMER_DATA", str(tmp_path))
     images = replace(SHARED, name="images", task=Cifar10())
     found = carried_out(tmp_path / "some", replace(TABLE, rows=lambda size: [*rows(size), row(images)]), seeds=1)
-    assert "CIFAR-10 was looked for and there is no" in found.missing["images"]
+    assert "CIFAR-10 is not here: there is no" in found.missing["images"]
     with pytest.raises(ExperimentError, match="data_batch_1"):
         carried_out(tmp_path / "none", replace(TABLE, rows=lambda size: [row(images)]))
 
@@ -357,7 +358,7 @@ def test_a_pattern_names_tables_and_what_has_no_data_is_told(tmp_path: Path, mon
     words = ["reproduce", "toy-*", "--seeds", "1", "--out", str(tmp_path / "here"), "--json"]
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert [json.loads(line)["table"] for line in result.stdout.splitlines()] == ["toy-first", "toy-last"]
-    assert "toy-images: 1 of 1 rows are left out: CIFAR-10 was looked for" in result.stderr
+    assert "toy-images: 1 of 1 rows are left out: CIFAR-10 is not here" in result.stderr
     alone = CliRunner().invoke(cli, ["reproduce", "toy-images", "--out", str(tmp_path / "none")])
     assert alone.exit_code == 2
     assert "there are no data here for toy-images" in alone.stderr
@@ -387,3 +388,33 @@ def test_the_list_of_recipes_has_the_papers_in_a_section_of_their_own() -> None:
     assert kinds["jwins-digits"] == "recipes"
     assert kinds["sparse-push-table2"].startswith("tables and figures")
     assert set(papers.TABLES) <= kinds.keys()
+
+
+def test_a_list_of_a_table_has_its_rows_and_findings_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GOSSAMER_DATA", raising=False)
+    result = CliRunner().invoke(cli, ["reproduce", "sparse-push-table2", "--list"])
+    assert result.exit_code == 0
+    row = next(line.split() for line in result.stdout.splitlines() if "ResNet-20 SP top-1 " in line)
+    assert row[3:] == ["90.68", "66.80", "1.51e-05", "4", "2,012"]  # its run is SCSP's
+    assert "keeping 1 % costs little (against SGP): paper -1.41, agrees from -3.00 points\n" in result.stdout
+    assert "12 of 12 rows cannot be run: CIFAR-10 is needed and no directory with data is named" in result.stderr
+    assert not list(tmp_path.iterdir())
+    formulas = CliRunner().invoke(cli, ["reproduce", "low-precision-table10", "--list", "--json"])
+    assert json.loads(formulas.stdout)["rows"][0]["paper"]["MB"] == 170.6
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("jwins-digits", "but one experiment; run it with: gossamer run jwins-digits"),
+        ("sparse-push-table22", r"\(did you mean sparse-push-table2\?\)$"),
+        ("nonsense", "gossamer list recipes has their names"),
+    ],
+)
+def test_what_is_no_table_is_told_with_what_would_work(name: str, told: str) -> None:
+    result = CliRunner().invoke(cli, ["reproduce", name])
+    assert result.exit_code == 2
+    assert re.search(told, result.stderr.strip())

@@ -4,16 +4,18 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import compress
 from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
+from rich.table import Column, Table
 
 from gossamer.runs.report import size
 from gossamer.runs.report.text import duration
@@ -37,14 +39,46 @@ def console(stderr: bool = True) -> Console:
 
 
 def print_result(what: RenderableType) -> None:
-    """Print a text or a table on standard output. A reader that has left (`| head -1`) has what it wanted."""
+    """Print a text or tables on standard output. A reader that has left (`| head -1`) has what it wanted."""
     terminal = console(stderr=False)
     with terminal.capture() as printed:
-        terminal.print(what, soft_wrap=isinstance(what, str))
+        for part in what.renderables if isinstance(what, Group) else [what]:
+            terminal.print(in_parts(part, terminal.width), soft_wrap=isinstance(what, str))
     try:
         click.echo(printed.get(), nl=False)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+
+
+def in_parts(what: RenderableType, width: int) -> RenderableType:
+    """What is printed: a table too wide for the terminal as several below one another, each with the names of the rows,
+    so that no figure is cut; anything else as it is."""
+    if not isinstance(what, Table) or not what.columns:
+        return what
+    names, *others = what.columns
+    names.min_width = min(_width(names, whole=True), width // 3)
+    between = what.padding[1] + what.padding[3] + (1 if what.box else 0)
+    needed = [_width(column, whole=bool(column.no_wrap)) + between for column in others]
+    room = width - names.min_width - between
+    if sum(needed) <= room:
+        return what
+    groups: list[list[int]] = [[]]
+    for number, one in enumerate(needed):
+        if groups[-1] and sum(needed[other] for other in groups[-1]) + one > room:
+            groups.append([])
+        groups[-1].append(number)
+    parts = [copy(what) for _ in groups]
+    for part, group in zip(parts, groups, strict=True):
+        part.columns = [names, *(others[number] for number in group)]
+        part.title, part.caption = None, None
+    parts[0].title, parts[-1].caption = what.title, what.caption
+    return Group(*parts)
+
+
+def _width(column: Column, whole: bool) -> int:
+    """Of the longest cell, or of the longest word in one."""
+    lines = [line for cell in (column.header, *column.cells) for line in str(cell).splitlines()]
+    return max((cell_len(text) for line in lines for text in ([line] if whole else line.split())), default=0)
 
 
 class Progress:
@@ -194,7 +228,8 @@ def comparison_tables(comparison: "Comparison") -> list[Table]:
     tables = [_table(texts(comparison), caption(comparison))]
     if comparison.target is not None:
         before = [_table(differing_texts(comparison), "", fixed=False)] if comparison.differing else []
-        where = "at the first test at which the mean over the seeds is there; metadata: headers and indices"
+        where = "at the first test at which the mean over the seeds is there (unless --target names another, where the "
+        where += "worst ends); metadata: headers and indices"
         reached = _table(target_texts(comparison), f"{where}; times fewer: bytes than {comparison.baseline}")
         reached.title = f"to reach {target_text(comparison)}"
         tables = [*before, *tables, reached]

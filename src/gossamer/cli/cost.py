@@ -79,7 +79,7 @@ def cost(
     found = Cost(layers_of(module, sample, batch), sum(p.numel() for p in module.parameters()), CHOCOS_COPIES)
     result = {"model": model, "batch": batch, "inputs": list(shape), "outputs": classes, "parameters": 0}
     result |= _told(found) | _measured(module, _sample(model, shape, batch))
-    result |= _traffic(module, names, nodes, ceil(samples / (batch * nodes)) * epochs)
+    result |= _traffic(module, names, nodes, ceil(samples / (batch * nodes)) * epochs) | {"epochs": epochs}
     print_result(json.dumps(result) if as_json else _tables(result, precision))
 
 
@@ -204,12 +204,12 @@ def _tables(result: dict[str, Any], precision: str) -> "RenderableType":
     def table(title: str, *columns: str) -> Table:
         made = Table(title=title, title_justify="left", title_style="bold", box=None)
         for i, column in enumerate(columns):
-            made.add_column(column, justify="left" if i == 0 else "right")
+            made.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0)
         return made
 
     energies = [f"mJ {name}" for name in shown]
     title = f"{result['model']}, a step of {result['batch']} samples"
-    by_layer = table(title, "layer", "kind", "parameters", "M mults", *energies)
+    by_layer = table(title, "layer", "kind", "parameters", "million mults", *energies)
     for layer in result["layers"]:
         by_layer.add_row(
             layer["name"], layer["kind"], f"{layer['parameters']:,}", f"{layer['mults'] / 1e6:,.2f}",
@@ -231,14 +231,16 @@ def _tables(result: dict[str, Any], precision: str) -> "RenderableType":
         ratio = [f"{values[0] / values[1]:.1f}"] if both else []
         total.add_row(words, *(f"{value:,.2f}" for value in values), *ratio)
     total.add_row("parameters", *[f"{result['parameters']:,}"] * len(shown))
-    sent = table("a message to one neighbour", "algorithm", "bytes", "of 4 per parameter")
+    sent = table("a message to one neighbour", "algorithm", "bytes", "share of float32")
     for name, size in result["message_bytes"].items():
         sent.add_row(name, f"{size:,.0f}", f"{size / (4 * result['parameters']):.1%}")
     return Group(by_layer, "", total, "", sent, "", NOTES.format(**result))
 
 
-NOTES = """\
-Energy: the formulas of Aketi et al. 2022 at Horowitz's prices, rounding at those of integers; at those of floats the
-ratio is {energy_ratio_with_rounding_in_float:.1f}. Memory of training: three copies of the model, as CHOCO keeps,
-gradient, momentum, and what the backward pass needs. Measured: what torch holds of a real step, without the copies.
-GB: 4 bytes or 1 per parameter, in {iterations:,} iterations. Messages: this project's encoder, frame included."""
+NOTES = (
+    "Energy: operations by the formulas of Aketi et al. 2022, energy per operation by Horowitz 2014. Rounding counts "
+    "as integer operations; as float operations the ratio is {energy_ratio_with_rounding_in_float:.1f}. Memory of "
+    "training: three copies of the model, as CHOCO keeps, gradient, momentum, and what the backward pass needs. "
+    "Measured: what torch holds of a real step, without the copies. GB: 4 bytes or 1 per parameter, in {iterations:,} "
+    "iterations of {epochs} epochs. Messages: this project's encoder, frame included."
+)

@@ -105,8 +105,16 @@ def document(experiment: str) -> dict[str, Any]:
         return toml.write(RECIPES[experiment]())
     if os.path.isfile(experiment):
         return toml.write(Experiment()) | toml.load(Path(experiment))  # so that --set finds the default sections
+    from gossamer.experiments.papers import TABLES
+
+    if experiment in TABLES:
+        raise ExperimentError(
+            f"{experiment} is a table of a paper, with many experiments; "
+            f"carry it out with: gossamer reproduce {experiment}"
+        )
     guess = toml.guess(experiment, RECIPES)
-    raise ExperimentError(f"{experiment} is neither a file nor a recipe{guess}; the recipes are {', '.join(RECIPES)}")
+    more = "" if guess else "; gossamer list recipes has their names"
+    raise ExperimentError(f"{experiment} is neither a file nor a recipe{guess}{more}")
 
 
 def unused(path: Path) -> Path:

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from fnmatch import filter as matching
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
+        "gossamer reproduce sparse-push-table2 --list         # its rows and findings; nothing is run",
         "gossamer reproduce sparse-push-table2",
         "gossamer reproduce 'jwins-*' sparse-push-table7 --seeds 2",
         "gossamer reproduce --check",
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     help="Where runs and tables are kept; tables that share rows share their runs there.",
 )  # fmt: skip
 @click.option("--rows", metavar="PATTERN", help="Run only rows like this, such as '*JWINS*'; commas between several.")
+@click.option("--list", "listed", is_flag=True, help="Print rows, the paper's figures and findings; run nothing.")
 @click.option("--check", is_flag=True, help="Run a slice of every table without data, and compare with stored values.")
 @data_option
 @jobs_option
@@ -54,6 +57,7 @@ def reproduce(
     seeds: int,
     out: Path,
     rows: str | None,
+    listed: bool,
     check: bool,
     data: str | None,
     jobs: int | None,
@@ -70,6 +74,10 @@ def reproduce(
         return
     if not names:
         raise Mistake("name a table or figure, such as sparse-push-table2; gossamer list recipes has their names")
+    if listed:
+        for name, table in _tables(names).items():
+            _list(name, table, size, as_json)
+        return
     found = _carry_out(_tables(names), size, seeds, out, jobs, rows)
     for one in found:
         _show(one, out, as_json)
@@ -79,16 +87,56 @@ def reproduce(
 
 def _tables(names: tuple[str, ...]) -> "dict[str, Table]":
     """Those of these names and patterns."""
-    from gossamer.experiments import toml
     from gossamer.experiments.papers import TABLES
 
     found: dict[str, Table] = {}
     for name in names:
         if not (matched := matching(TABLES, name)):
-            guess = toml.guess(name, TABLES)
-            raise Mistake(f"{name} is no table or figure that is known here{guess}; there are {', '.join(TABLES)}")
+            raise Mistake(f"{name} is no table or figure that is known here{_instead_of(name)}")
         found |= {one: TABLES[one] for one in matched}
     return found
+
+
+def _instead_of(name: str) -> str:
+    from gossamer.experiments import toml
+    from gossamer.experiments.papers import TABLES
+    from gossamer.experiments.recipes import RECIPES
+
+    if name in RECIPES:
+        return f", but one experiment; run it with: gossamer run {name}"
+    return toml.guess(name, TABLES) or "; gossamer list recipes has their names"
+
+
+def _list(name: str, table: "Table", size: Any, as_json: bool) -> None:
+    """What a table has, before anything is run."""
+    from rich.table import Table as Shown
+
+    from gossamer.cli.console import print_result
+    from gossamer.simulator.reproduce import Reproduction, document, finding_lines, missing_data, number
+
+    rows, missing = table.rows(size), missing_data(table.rows(size))
+    found = Reproduction(name, table, size, seeds=0, missing=missing)
+    for why in dict.fromkeys(missing.values()):
+        say(f"{list(missing.values()).count(why)} of {len(rows)} rows cannot be run: {why}")
+    if as_json:
+        print_result(json.dumps(document(found)))
+        return
+    printed = [column for column in table.columns if any(column in row.paper for row in rows)]
+    shown = Shown(title=f"{name}: {table.title}", title_justify="left", box=None)
+    shown.add_column("row", overflow="fold")
+    for column in printed:
+        shown.add_column(f"{column}\npaper", justify="right", no_wrap=True)
+    for heading in ("nodes", "rounds") if any(row.experiment for row in rows) else ():
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        run = row.source.experiment
+        length = [str(run.nodes), f"{run.rounds:,}"] if run else []
+        shown.add_row(row.label, *(number(row.paper.get(column, nan)) for column in printed), *length)
+    print_result(shown)
+    for line in finding_lines(found):
+        print_result(line.removesuffix(": **not run yet**"))
+    if told := document(found)["protocol"]:
+        say(f"not the paper's protocol: {told}")
 
 
 def _carry_out(
@@ -105,6 +153,8 @@ def _carry_out(
     if not there:
         raise Mistake(f"there are no data here for {', '.join(tables)}")
     advice = f"the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}"
+    if not any(row.experiment for table in there.values() for row in table.rows(size)):
+        return reproduce(there, size, seeds, out)
     with showing_progress(advice) as progress:
         return reproduce(there, size, seeds, out, jobs, progress.tell, only)
 
@@ -113,7 +163,7 @@ def _show(found: "Reproduction", out: Path, as_json: bool) -> None:
     from rich.table import Table as Shown
 
     from gossamer.cli.console import console, print_result
-    from gossamer.simulator.reproduce import document, headings, table_cells, finding_lines
+    from gossamer.simulator.reproduce import document, finding_lines, headings, table_cells
 
     if as_json:
         print_result(json.dumps(document(found)))
@@ -121,7 +171,8 @@ def _show(found: "Reproduction", out: Path, as_json: bool) -> None:
         shown = Shown(title=found.table.title, title_justify="left", box=None)
         shown.add_column("row", overflow="fold")
         for column, whose in headings(found):
-            shown.add_column(f"{column}\n{whose}", justify="right")
+            heading = column if len(column) < 12 else column.replace(" ", "\n")
+            shown.add_column(f"{heading}\n{whose}", justify="right", no_wrap=True)
         for cells in table_cells(found):
             shown.add_row(*cells)
         print_result(shown)

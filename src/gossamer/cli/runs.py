@@ -185,12 +185,14 @@ def _both(first: "OnRound", second: "OnRound | None") -> "OnRound":
 @json_option
 def settle(run: Path, rounds: int, out: Path | None, data: str | None, workers: int | None, as_json: bool) -> None:
     """Let the models of the complete run in directory RUN settle: exchange without training."""
-    from gossamer.cli.console import Progress
+    from gossamer.cli.console import Progress, console
     from gossamer.runs.files import read_document
     from gossamer.simulator.simulate import settle as settle_run
 
     look_for_data_in(data)
     past = read_document(run)
+    if before := past.get("settle", 0):
+        console().print(f"{run} has settled for {before} rounds already; these are {rounds} more", soft_wrap=True)
     out = out or unused(run.with_name(f"{run.resolve().name}-settled"))
     with Progress({past["name"]: past["rounds"] + rounds}) as progress:
         done = settle_run(run, out, rounds, None, workers, progress.of(past["name"]))

@@ -62,13 +62,13 @@ class Source:
         found = self.look(self._directory(root))
         if isinstance(found, Found):
             return found
-        raise DataError(f"{self.title} was looked for and there is no {found}; {self._how_to_give_it}")
+        raise DataError(f"{self.title} is not here: there is no {found}; {self._how_to_give_it}")
 
     @property
     def _how_to_give_it(self) -> str:
         get = f"get it from {self.url} and " if self.url else ""
         held = self.layouts[0].folder if self.url else self.title
-        return f"{get}name the directory that holds {held} with root, --data or {VARIABLE}"
+        return f"{get}name the directory that holds {held} with --data or {VARIABLE}, or in Python with root"
 
     def _directory(self, root: str | None) -> Path:
         named = root or os.environ.get(VARIABLE, "")

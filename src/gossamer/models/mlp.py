@@ -23,6 +23,8 @@ class Mlp(Architecture):
     hidden: tuple[int, ...] = (64,)  # units of each hidden layer
 
     def __post_init__(self) -> None:
+        if not isinstance(self.hidden, tuple | list):
+            raise ValueError(f"hidden must be numbers of units, such as (64,), {self.hidden!r} was given")
         if any(units < 1 for units in self.hidden):
             raise ValueError(f"hidden must be numbers of units, each at least 1, {list(self.hidden)} was given")
 

@@ -43,6 +43,8 @@ def texts(comparison: "Comparison") -> Texts:
     }
     if len({*columns["seeds"]}) == 1:
         del columns["seeds"]  # the same everywhere, and told below
+    if all(setting.difference is None or isnan(setting.difference.low) for setting in settings):
+        columns["difference"] = columns.pop("difference [95 %]")
     shown = [heading for heading, cells in columns.items() if {*cells} != {"-"}]
     return Texts(shown, [list(row) for row in zip(*(columns[heading] for heading in shown), strict=True)])
 

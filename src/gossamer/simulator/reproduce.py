@@ -354,10 +354,9 @@ def finding_lines(found: Reproduction) -> list[str]:
         ours += f" ({in_unit(min(gaps), finding.unit)} to {in_unit(max(gaps), finding.unit)})" if len(gaps) > 1 else ""
         paper = paper_text(found.table, found.size, finding)
         agrees = in_unit(finding.agrees_from, finding.unit)
-        lines.append(
-            f"{finding.text}: paper {paper}, ours {ours} {finding.unit}, agrees from {agrees}: "
-            f"**{found.verdict(finding)}**"
-        )
+        ours = f"ours {ours} {finding.unit}, " if gaps else ""
+        verdict = f"**{found.verdict(finding)}**"
+        lines.append(f"{finding.text}: paper {paper}, {ours}agrees from {agrees} {finding.unit}: {verdict}")
     return lines
 
 

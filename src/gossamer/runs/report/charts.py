@@ -50,7 +50,7 @@ def _curves(groups: Groups, runs: Runs, metric: str) -> list[str]:
     found.append(draw(Chart("Training loss", over, ROUNDS, "train_loss", plain), runs))
     if not of_peers:  # none sees the others' models
         note = "how far the nodes’ models are from their mean"
-        found.append(draw(Chart("Consensus distance", note, ROUNDS, "divergence", plain), runs))
+        found.append(draw(Chart("Divergence", note, ROUNDS, "divergence", plain), runs))
     return [*found, *comparisons.settling(groups, metric)]
 
 
