@@ -1,10 +1,11 @@
 """Lace: pairs of nodes that share a memory, and say only what is not in it.
 
-Gossamer's own. Under CHOCO and Silk a node says everything twice: its data push it away from its neighbours, which it
-tells them, and averaging pulls it back, which it must tell them too, because a neighbour cannot compute a pull that
-came from others. A pair can. In every exchange a node meets one partner, in a sequence of pairings that returns (the
+Gossamer's own. Under CHOCO and Silk a node sends everything twice: its data push it away from its neighbours, which it
+sends, and averaging pulls it back, which it must send too, because a neighbour cannot compute a pull that came from
+others. In a pair both ends can. In every exchange a node meets one partner, in a sequence of pairings that repeats (the
 topology `matchings`). Each pairing of the sequence is a channel: H_i is the sum of all that node i has sent in it, and
-both ends know H_i and H_p. What i has told of itself and what the pair has moved it by add up to a_i:
+both ends know H_i and H_p. a_i is what both know of x_i: all that i has sent in the channel, plus every averaging step
+that the pair has taken. A node sends only the compressed difference to it; the step is computed at both ends:
 
     q_i = Q(T(x_i - x0) - a_i);   a_i <- a_i + q_i;   H_i <- H_i + q_i           send q_i to the partner p
     r = (H_i + H_p) / 2;   x_i <- x_i + T^-1(r - a_i);   a_i <- r                if p was heard
@@ -39,7 +40,7 @@ from gossamer.transforms import Identity, Transform, Wavelet
 
 class State(NamedTuple):
     x: Tensor  # model (B, D)
-    told: Any  # a NamedTuple of a, for each channel, each (B, D)
+    told: Any  # a NamedTuple of a, what both ends know of x, for each channel, each (B, D)
 
 
 @dataclass(frozen=True)

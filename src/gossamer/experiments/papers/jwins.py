@@ -74,8 +74,11 @@ def _shakespeare(size: Size) -> Experiment:
     """Next character by an LSTM; roles whole."""
     small = size == "small"
     base = replace(_movielens(size), name="Shakespeare", nodes=16 if small else 96, rounds=200 if small else 1040)
-    model = StackedLstm(hidden=64, layers=1) if small else StackedLstm(every_step=True)
-    return replace(base, task=Shakespeare(model=model), evaluation=Evaluation(every=10, nodes=8, samples=1000))
+    if small:
+        base = replace(base, task=Shakespeare(model=StackedLstm(hidden=64)), local_steps=3, optimizer=Optimizer(1.0))
+    else:
+        base = replace(base, task=Shakespeare(model=StackedLstm(every_step=True)))
+    return replace(base, evaluation=Evaluation(every=10, nodes=8, samples=1000))
 
 
 def _celeba(size: Size) -> Experiment:
@@ -89,14 +92,14 @@ def _celeba(size: Size) -> Experiment:
 def _femnist(size: Size) -> Experiment:
     """Handwriting; writers whole."""
     small = size == "small"
-    base = replace(_movielens(size), name="handwriting", nodes=16 if small else 96, rounds=60 if small else 2000)
-    if small:
-        base = replace(base, task=Qmnist(FemnistCnn(hidden=512)), local_steps=10)  # a substitute: MNIST by writer
-        base = replace(base, optimizer=Optimizer(learning_rate=0.03))
+    base = replace(_movielens(size), name="handwriting", nodes=16 if small else 96, rounds=100 if small else 2000)
+    if small:  # a substitute: MNIST by writer
+        base = replace(base, task=Qmnist(FemnistCnn(hidden=512)), local_steps=3, batch_size=8)
+        base = replace(base, optimizer=Optimizer(learning_rate=0.02))
     else:
         base = replace(base, task=Femnist(FemnistCnn(hidden=512)), local_steps=47)
         base = replace(base, optimizer=Optimizer(learning_rate=0.001))
-    return replace(base, evaluation=Evaluation(every=3 if small else 20, nodes=8, samples=1000))
+    return replace(base, evaluation=Evaluation(every=5 if small else 20, nodes=8, samples=1000))
 
 
 def _with(base: Experiment, how: str, algorithm: Algorithm) -> Experiment:
@@ -148,9 +151,9 @@ def _targets(base: Base, data_set: str, paper_target: float, saved: int, small: 
 
 # -- lower budgets, ablations, more nodes, a changing graph: all on CIFAR-10 -------------------------------------------
 
-CHOCO_RATES = {0.2: 0.7, 0.1: 0.4}
-"""By what is kept. 0.7 was chosen on training images held out (docs/results/cifar10.md); 0.4 follows from it as the
-automatic rate falls from 20 to 10 %, and was not tuned."""
+CHOCO_RATES = {0.2: 0.4, 0.1: 0.25}
+"""By what is kept, each the better of two on training images held out (docs/results/papers.md). Larger ones, 0.7 and
+0.4, fall apart within 400 rounds."""
 
 
 def _choco(size: Size) -> list[Row]:
@@ -214,15 +217,16 @@ TABLES = {
     ),
     "jwins-target-shakespeare": _targets(
         _shakespeare, "Shakespeare", 33.5, 777,
-        "16 nodes, 200 rounds and one LSTM layer of 64 units in place of two of 256; another edition than LEAF's",
+        "16 nodes, 200 rounds of 3 steps, and for so few learning rate 1 in place of 0.1; LSTM layers of 64 units in "
+        "place of 256; another edition than LEAF's",
     ),
     "jwins-target-celeba": _targets(
         _celeba, "CelebA", 93.4, 1640, "16 nodes and 80 rounds",
     ),
     "jwins-target-femnist": _targets(
         _femnist, "FEMNIST", 86.9, 1220,
-        "a substitute, MNIST by writer (10 classes, not 62); 16 nodes, 60 rounds of 10 steps, and for so few steps "
-        "learning rate 0.03 in place of 0.001",
+        "a substitute, MNIST by writer (10 classes, not 62); 16 nodes, 100 rounds of 3 steps of 8 samples, and for so "
+        "few learning rate 0.02 in place of 0.001; with more all end at 95 %",
     ),
     "jwins-choco": Table(
         "JWINS against CHOCO-SGD at budgets of 20 and 10 %, CIFAR-10",
@@ -240,7 +244,7 @@ TABLES = {
                     agrees_from=-2.0, contradicts_below=-6.0),
         ),
         _SIXTEEN.format(400),
-        f"CHOCO's rate at 20 % was tuned on held-out images of 16 nodes, at 10 % it was not; {EIGHT_TESTED}",
+        f"CHOCO's rates were chosen on held-out images of 16 nodes, after 400 rounds; {EIGHT_TESTED}",
         columns=(ACCURACY, COMPRESSION, MEGABYTES, ROUNDS_TO_TARGET),
         target="CIFAR-10 CHOCO 20 percent",
     ),
