@@ -24,6 +24,7 @@ from gossamer.data.partition import LabelShards
 from gossamer.experiments import toml
 from gossamer.experiments.experiment import Evaluation, Wire
 from gossamer.graphs.topologies import ErdosRenyi, Redrawn, Ring, Star, Torus
+from gossamer.runs import naming
 from gossamer.runs.run import labels, title_of
 from gossamer.simulator.evaluation import chosen_nodes, chosen_test_samples, evaluation_shards
 from gossamer.simulator.simulation import Simulation
@@ -326,6 +327,10 @@ def test_runs_are_told_apart_by_what_differs() -> None:
     ]
     assert labels([*seeds, run_of(name="theirs", nodes=8)]) == ["jwins, nodes 16", "jwins, nodes 16", "jwins, nodes 8"]
     assert labels([run_of(), run_of(name="theirs")]) == ["mine", "theirs"]
+    noted = [run_of(note="first"), run_of(note="second", algorithm=Dpsgd()), run_of(note="third", nodes=8)]
+    assert labels(noted) == ["jwins, nodes 16", "dpsgd, nodes 16", "jwins, nodes 8"]
+    rooted = [toml.write(Experiment()) | {"task": {"name": "cifar10", "root": root}} for root in ("", "data")]
+    assert naming.labels(rooted) == ["dpsgd", "dpsgd, root data"]
     both = [run_of(algorithm=Dpsgd()), run_of(topology=Ring()), run_of(topology=Torus())]
     assert labels(both) == ["dpsgd, topology random-regular", "jwins, topology ring", "jwins, topology torus"]
     other = replace(Experiment().optimizer, learning_rate=0.2)

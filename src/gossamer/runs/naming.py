@@ -5,14 +5,14 @@ from typing import Any
 
 from gossamer.experiments import toml
 
-SAME = ("seed", "name")  # what seeds of one experiment may differ in; a name only says what settings say better
+SAME = ("seed", "name", "note")  # what does not make another experiment: names and notes only say what settings are
 LONGEST = 60  # a label of more characters than these is no better than the experiment's name
 
 
 def labels(documents: Sequence[toml.Document]) -> list[str]:
     """A label per experiment: the algorithm, if that tells them apart; else with the settings that differ, or, where
     these are many, the experiment's name. Equal labels are equal experiments, apart from the seed."""
-    unseeded = [document | {"seed": 0} for document in documents]
+    unseeded = [document | {"seed": 0, "note": ""} for document in documents]
     algorithms = [document["algorithm"]["name"] for document in documents]
     names = [str(document["name"]) for document in documents]
     keys = differing(documents)
@@ -67,7 +67,7 @@ def _tells_apart(candidates: Sequence[str], documents: Sequence[toml.Document]) 
 def _described(algorithm: str, document: toml.Document, keys: Sequence[str]) -> str:
     """The algorithm and the settings that differ: "jwins, budget 0.1, degree 4"."""
     given = ((name, toml.look_up(document, key)) for key, name in _names(keys).items() if key != "algorithm.name")
-    return ", ".join([algorithm, *(f"{name} {_value(value)}" for name, value in given if value is not None)])
+    return ", ".join([algorithm, *(f"{name} {_value(value)}" for name, value in given if value not in (None, ""))])
 
 
 def _names(keys: Sequence[str]) -> dict[str, str]:
