@@ -49,6 +49,13 @@ def on_page(lines: list[str]) -> dict[Key, list[str]]:
     return {(cells[0].strip("`"), cells[1]): cells[-4:] for cells in rows}
 
 
+def is_of_table(lines: list[str], number: int) -> bool:
+    """Does the line belong to one of the tables of findings?"""
+    while lines[number].startswith("|") and lines[number - 1].startswith("|"):
+        number -= 1
+    return lines[number].startswith(f"| {HEADINGS[0]} |")
+
+
 def seeds(cells: list[str]) -> int:
     return int(cells[2]) if cells[2].isdigit() else 0  # formulas, or not run yet
 
@@ -165,17 +172,14 @@ def main() -> None:
     for key, cells in (found_in(options.directory, options.commit) if options.directory else {}).items():
         if seeds(cells) >= seeds(known.get(key, NOT_RUN)):
             known[key] = cells
-    kept, begun = [], set()
-    for line in lines:
-        if not line.startswith("|") or line.split("|")[1].strip() not in (
-            HEADINGS[0],
-            "---",
-            *(f"`{n}`" for n in TABLES),
-        ):
+    kept = []
+    for number, line in enumerate(lines):
+        if is_of_table(lines, number):
+            if line.startswith(f"| {HEADINGS[0]} |"):
+                paper = lines[number + 2].split("`")[1].partition("-")[0]
+                kept += rows_of(paper, known)
+        else:
             kept.append(line)
-        elif line.startswith("| `") and (paper := line.split("`")[1].partition("-")[0]) not in begun:
-            begun.add(paper)
-            kept += rows_of(paper, known)
     PAGE.write_text("\n".join(kept) + "\n")
     if options.plot:
         options.plot.write_text(plot(known))
