@@ -3,7 +3,8 @@
     python benchmarks/papers_page.py [DIR --commit 18ddf9f] [--plot docs/results/papers.svg]
 
 Writes the page's three tables anew, a line per finding. One that is in one of DIR's tables gets its gap, its verdict,
-how many seeds it has, and the commit; other lines keep what they have, and so do those that have more seeds already.
+how many seeds it has, and the commit; other lines keep what they have, and so do those that have more seeds already,
+be they of an older version of the table.
 With --plot, draws some of the page's lines, the paper's gap beside ours.
 """
 
@@ -34,8 +35,13 @@ def found_in(directory: Path, commit: str) -> dict[Key, list[str]]:
                 ends = [in_unit(end, finding["unit"]) for end in (min(gaps), max(gaps))]
                 spread = f" ({ends[0]} to {ends[1]})" if len(gaps) > 1 else ""
                 ours = with_unit(in_unit(fmean(gaps), finding["unit"]), finding["unit"]) + spread
-                cells[table["table"], finding["finding"]] = [ours, finding["verdict"], str(len(gaps)), commit]
+                many = "formulas" if is_formula(table["table"]) else str(len(gaps))
+                cells[table["table"], finding["finding"]] = [ours, finding["verdict"], many, commit]
     return cells
+
+
+def is_formula(name: str) -> bool:
+    return name in TABLES and TABLES[name].rows("small")[0].computed is not None
 
 
 def with_unit(text: str, unit: str) -> str:
@@ -115,7 +121,7 @@ WIDTH, LEFT, ROW = 720, 250, 20
 
 def plot(known: dict[Key, list[str]]) -> str:
     """A line per finding: the paper's gap as a diamond or a band, ours as a dot from the least to the greatest seed."""
-    limits = {(name, one.text): one for name, table in TABLES.items() for one in table.findings}
+    findings = {(name, one.text): one for name, table in TABLES.items() for one in table.findings}
     body, y = [], 8
     for title, lines in PICTURE.items():
         body.append(f'<text x="10" y="{(y := y + 22)}" font-weight="bold">{title}</text>')
@@ -123,7 +129,7 @@ def plot(known: dict[Key, list[str]]) -> str:
             cells = known.get(key, NOT_RUN)
             y += ROW
             body.append(f'<text x="22" y="{y}">{label}</text>')
-            printed = paper_text(TABLES[key[0]], "small", limits[key])
+            printed = paper_text(TABLES[key[0]], "small", findings[key])
             ends = [float(number) for number in printed.split(" to ")] if printed[-1].isdigit() else []
             if len(ends) == 2:
                 left, right = map(across, ends)
@@ -172,6 +178,8 @@ def main() -> None:
     for key, cells in (found_in(options.directory, options.commit) if options.directory else {}).items():
         if seeds(cells) >= seeds(known.get(key, NOT_RUN)):
             known[key] = cells
+    for name, text in known.keys() - {(name, one.text) for name, table in TABLES.items() for one in table.findings}:
+        print(f"no finding of this version: {name}, {text}")
     kept = []
     for number, line in enumerate(lines):
         if is_of_table(lines, number):

@@ -19,9 +19,10 @@ from gossamer.training.schedules import Steps
 
 
 def of_length(experiment: Experiment, rounds: int, seed: int, rate: str | None) -> Experiment:
-    before: Any = experiment.optimizer.schedule
-    share = rounds / experiment.rounds
-    schedule = Steps(tuple(round(at * share) for at in before.at), before.by, warmup=round(before.warmup * share))
+    schedule, share = experiment.optimizer.schedule, rounds / experiment.rounds
+    if isinstance(schedule, Steps):
+        milestones = tuple(round(at * share) for at in schedule.at)
+        schedule = replace(schedule, at=milestones, warmup=round(schedule.warmup * share))
     evaluation = replace(experiment.evaluation, every=rounds, samples="all", validation=0.1)
     optimizer: Any = replace(experiment.optimizer, schedule=schedule)
     algorithm: Any = experiment.algorithm
@@ -34,7 +35,9 @@ def of_length(experiment: Experiment, rounds: int, seed: int, rate: str | None) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=[name for name in TABLES if TABLES[name].rows("small")[0].experiment])
-    parser.add_argument("--rows", metavar="PATTERN", help="as for gossamer reproduce; those that end without training")
+    parser.add_argument(
+        "--rows", metavar="PATTERN", help="as for gossamer reproduce; those with a last phase are passed over"
+    )
     parser.add_argument("--rounds", type=int, nargs="+", required=True)
     parser.add_argument("--rate", help="another averaging rate than the row's: a number, auto or table")
     parser.add_argument("--seed", type=int, default=100)

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
 
 import gossamer as gs
 from contract import CASES, QUADRATIC, in_blocks, of, simulated
 from gossamer.algorithms import Choco, DeepSqueeze, Jwins, Scsp, Silk, SparsePush
+from gossamer.cli.main import cli
 from gossamer.compressors import TopK
 from gossamer.core import Algorithm
 from gossamer.experiments.experiment import Evaluation, Experiment, ExperimentError
@@ -119,3 +121,22 @@ def test_rounds_that_settle_spend_no_privacy() -> None:
     private = replace(QUADRATIC, privacy=gs.Privacy(clip=1.0, noise=1.0))
     epsilons = [gs.simulate(replace(private, rounds=r, settle=s)).result["epsilon"] for r, s in ((4, 0), (6, 2))]
     assert epsilons[0] == epsilons[1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rounds", "settle", "told"),
+    [
+        (Jwins(), 2, 0, None),
+        (Jwins(), 4, 2, "had settled for 2 rounds already; these are 3 more"),
+        (Scsp(TopK(0.3), 0.2, full_rounds=2), 4, 0, "had settled for 2 rounds already; these are 3 more"),
+    ],
+)
+def test_the_command_says_when_a_run_has_settled_before(
+    algorithm: Algorithm, rounds: int, settle: int, told: str | None, tmp_path: Path
+) -> None:
+    topology = DirectedRandom(2) if isinstance(algorithm, Scsp) else RandomRegular(4)
+    run = replace(QUADRATIC, rounds=rounds, settle=settle, algorithm=algorithm, topology=topology)
+    gs.simulate(run, tmp_path / "run", workers=1)
+    result = CliRunner().invoke(cli, ["settle", str(tmp_path / "run"), "--rounds", "3", "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    assert (told in result.stderr) if told else ("already" not in result.stderr)

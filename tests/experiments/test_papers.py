@@ -1,8 +1,10 @@
 """The tables and figures of three papers as recipes: that they are whole, and that verdicts follow from figures."""
 
+import runpy
 from dataclasses import fields, replace
 from math import isnan, nan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -18,8 +20,10 @@ from gossamer.experiments.papers.table import (
     MEGABYTES,
     MEGABYTES_TO_TARGET,
     ROUNDS_TO_TARGET,
+    SIZES,
     Finding,
     above,
+    first_known,
     halved,
     least_above,
     mean_above,
@@ -28,7 +32,6 @@ from gossamer.experiments.papers.table import (
 )
 from gossamer.simulator.reproduce import paper_gap
 
-SIZES: tuple[Size, ...] = ("small", "paper")
 OF_THEMSELVES = ("low-precision-table2", "low-precision-figure1")  # every row has a run of its own
 
 
@@ -182,8 +185,9 @@ def test_gaps_are_differences_and_quotients_of_rows() -> None:
     assert above("a", "b")(rows) == 2
     assert mean_above([("a", "b"), ("a", "c"), ("a", "missing")])(rows) == 6
     assert least_above([("a", "b"), ("a", "c")])(rows) == 2
-    assert least_above([("a", "b"), ("a", "missing")])(rows) == 2
-    assert isnan(least_above([("a", "missing")])(rows))
+    assert isnan(least_above([("a", "b"), ("a", "missing")])(rows))
+    assert first_known(above("a", "missing"), above("a", "c"), above("a", "b"))(rows) == 10
+    assert isnan(first_known(above("a", "missing"))(rows))
     assert times("a", "c", ACCURACY)(rows) == 1.125
     assert isnan(times("a", "b", COMPRESSION)(rows))
 
@@ -223,9 +227,40 @@ def test_every_row_of_the_small_size_can_be_prepared(name: str) -> None:
             sliced.prepared(sliced.load_task())
 
 
-def test_the_page_of_results_has_every_finding() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "results" / "papers.md").read_text()
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
-    told = {(name.strip("`"), finding): verdict for name, finding, _, _, _, verdict, *_ in cells}
-    assert told.keys() == {(name, finding.text) for name, table in TABLES.items() for finding in table.findings}
-    assert set(told.values()) <= set(get_args(Verdict))
+@pytest.fixture
+def papers_page(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program that writes the page of results, with the page that it writes."""
+    monkeypatch.setattr("sys.argv", ["papers_page.py"])
+    return SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "papers_page.py")))
+
+
+def test_the_page_of_results_has_every_finding_with_the_papers_gap_and_the_limits(papers_page: Any) -> None:
+    lines = papers_page.PAGE.read_text().splitlines()
+    known = papers_page.on_page(lines)
+    assert known.keys() == {(name, finding.text) for name, table in TABLES.items() for finding in table.findings}
+    assert {verdict for _, verdict, *_ in known.values()} <= set(get_args(Verdict))
+    for paper in ("jwins", "sparse-push", "low-precision"):
+        assert all(row in lines for row in papers_page.rows_of(paper, known))
+
+
+def test_the_picture_of_the_results_is_of_lines_of_the_page(papers_page: Any) -> None:
+    drawn = [key for lines in papers_page.PICTURE.values() for key in lines]
+    assert {*drawn} <= papers_page.on_page(papers_page.PAGE.read_text().splitlines()).keys()
+    known = {drawn[0]: ["+3.00 (+1.00 to +5.00)", "agrees", "2", "abc"]}
+    assert papers_page.plot(known).count("not run yet") == len(drawn) - 1
+
+
+@pytest.mark.parametrize("method", ["DeepSqueeze", "CHOCO"])
+@pytest.mark.parametrize(("kept", "rate"), [("full", 1.0), ("top-1", 0.01)])
+def test_at_the_papers_size_averaging_rates_are_the_authors(method: str, kept: str, rate: float) -> None:
+    experiment = row_of("low-precision-table3", f"ResNet-20 ring 8 8-bit {method} {kept} skew 0.8").experiment
+    assert experiment is not None
+    assert experiment.algorithm.rate == rate  # type: ignore[attr-defined]
+
+
+def test_a_row_that_two_tables_have_is_told_by_one_run() -> None:
+    for size in SIZES:
+        sources: dict[str, str] = {}
+        for table in TABLES.values():
+            for row in table.rows(size):
+                assert sources.setdefault(row.label, row.source.label) == row.source.label

@@ -75,13 +75,22 @@ def test_models_have_as_many_parameters_as_published_or_counted_by_hand(
 
 
 @pytest.mark.parametrize(
-    ("model", "millions"), [(ResNet110(), 1.73), (ResNet18(), 11.2), (ResNet18(stem="7x7"), 11.2), (Vgg11(), 9.49)]
+    ("model", "inputs", "millions"),
+    [
+        (ResNet110(), CIFAR, 1.73),
+        (ResNet18(), CIFAR, 11.2),
+        (ResNet18(stem="7x7"), (3, 64, 64), 11.2),
+        (Vgg11(), CIFAR, 9.49),
+        (Vgg11(), (3, 224, 224), 9.49),
+        (Vgg11(), (3, 32, 64), 9.49),
+    ],
 )
 def test_large_models_have_the_millions_of_parameters_that_papers_round_to(
-    model: Architecture, millions: float
+    model: Architecture, inputs: tuple, millions: float
 ) -> None:
     with torch.device("meta"):  # only shapes
-        built = model.build((3, 64, 64) if model == ResNet18(stem="7x7") else CIFAR, 10)
+        built = model.build(inputs, 10)
+        assert built(torch.empty(2, *inputs)).shape == (2, 10)
     count = sum(p.numel() for p in built.parameters()) / 1e6
     assert count == pytest.approx(millions, abs=0.006 if millions < 10 else 0.05)
 

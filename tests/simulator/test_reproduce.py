@@ -398,12 +398,17 @@ def test_a_list_of_a_table_has_its_rows_and_findings_and_runs_nothing(
     result = CliRunner().invoke(cli, ["reproduce", "sparse-push-table2", "--list"])
     assert result.exit_code == 0
     row = next(line.split() for line in result.stdout.splitlines() if "ResNet-20 SP top-1 " in line)
-    assert row[3:] == ["90.68", "66.80", "1.51e-05", "4", "2,012"]  # its run is SCSP's
+    assert row[3:] == ["90.68", "66.80", "1.51e-05", "4", "2,000"]
     assert "keeping 1 % costs little (against SGP): paper -1.41, agrees from -3.00 points\n" in result.stdout
-    assert "12 of 12 rows cannot be run: CIFAR-10 is needed and no directory with data is named" in result.stderr
+    assert "12 of 12 rows are left out: CIFAR-10 is needed and no directory with data is named" in result.stderr
     assert not list(tmp_path.iterdir())
-    formulas = CliRunner().invoke(cli, ["reproduce", "low-precision-table10", "--list", "--json"])
-    assert json.loads(formulas.stdout)["rows"][0]["paper"]["MB"] == 170.6
+    words = ["reproduce", "low-precision-table10", "sparse-push-table2", "--list", "--json"]
+    formulas, trained = map(json.loads, CliRunner().invoke(cli, words).stdout.splitlines())
+    assert formulas["rows"][0]["paper"]["MB"] == 170.6
+    assert [trained["rows"][0][key] for key in ("nodes", "rounds")] == [4, 2000]
+    some = CliRunner().invoke(cli, ["reproduce", "sparse-push-table2", "--list", "--rows", "*SCSP*"])
+    assert "SCSP top-1 " in some.stdout
+    assert "SP top-100" not in some.stdout
 
 
 @pytest.mark.parametrize(

@@ -228,8 +228,8 @@ def comparison_tables(comparison: "Comparison") -> list[Table]:
     tables = [_table(texts(comparison), caption(comparison))]
     if comparison.target is not None:
         before = [_table(differing_texts(comparison), "", fixed=False)] if comparison.differing else []
-        where = "at the first test at which the mean over the seeds is there (unless --target names another, where the "
-        where += "worst ends); metadata: headers and indices"
+        where = "at the first test at which the mean over the seeds is there; without --target that is where the worst "
+        where += "setting ends; metadata: headers and indices"
         reached = _table(target_texts(comparison), f"{where}; times fewer: bytes than {comparison.baseline}")
         reached.title = f"to reach {target_text(comparison)}"
         tables = [*before, *tables, reached]

@@ -242,5 +242,5 @@ NOTES = (
     "as integer operations; as float operations the ratio is {energy_ratio_with_rounding_in_float:.1f}. Memory of "
     "training: three copies of the model, as CHOCO keeps, gradient, momentum, and what the backward pass needs. "
     "Measured: what torch holds of a real step, without the copies. GB: 4 bytes or 1 per parameter, in {iterations:,} "
-    "iterations of {epochs} epochs. Messages: this project's encoder, frame included."
+    "iterations ({epochs} epochs). Messages: this project's encoder, frame included."
 )

@@ -109,10 +109,10 @@ def document(experiment: str) -> dict[str, Any]:
 
     if experiment in TABLES:
         raise ExperimentError(
-            f"{experiment} is a table of a paper, with many experiments; "
+            f"{experiment} is a table of a paper, not one experiment; "
             f"carry it out with: gossamer reproduce {experiment}"
         )
-    guess = toml.guess(experiment, RECIPES)
+    guess = toml.guess(experiment, {**RECIPES, **TABLES})
     more = "" if guess else "; gossamer list recipes has their names"
     raise ExperimentError(f"{experiment} is neither a file nor a recipe{guess}{more}")
 

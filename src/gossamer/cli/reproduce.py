@@ -76,7 +76,7 @@ def reproduce(
         raise Mistake("name a table or figure, such as sparse-push-table2; gossamer list recipes has their names")
     if listed:
         for name, table in _tables(names).items():
-            _list(name, table, size, as_json)
+            _list(name, table, size, rows, as_json)
         return
     found = _carry_out(_tables(names), size, seeds, out, jobs, rows)
     for one in found:
@@ -107,36 +107,39 @@ def _instead_of(name: str) -> str:
     return toml.guess(name, TABLES) or "; gossamer list recipes has their names"
 
 
-def _list(name: str, table: "Table", size: Any, as_json: bool) -> None:
+def _list(name: str, table: "Table", size: Any, only: str | None, as_json: bool) -> None:
     """What a table has, before anything is run."""
     from rich.table import Table as Shown
 
     from gossamer.cli.console import print_result
-    from gossamer.simulator.reproduce import Reproduction, document, finding_lines, missing_data, number
+    from gossamer.simulator.reproduce import Reproduction, document, finding_lines, matching, missing_data, number
 
-    rows, missing = table.rows(size), missing_data(table.rows(size))
+    rows, missing = matching(table.rows(size), only), missing_data(table.rows(size))
     found = Reproduction(name, table, size, seeds=0, missing=missing)
-    for why in dict.fromkeys(missing.values()):
-        say(f"{list(missing.values()).count(why)} of {len(rows)} rows cannot be run: {why}")
+    _tell_missing(name, missing, len(table.rows(size)))
     if as_json:
         print_result(json.dumps(document(found)))
         return
     printed = [column for column in table.columns if any(column in row.paper for row in rows)]
-    shown = Shown(title=f"{name}: {table.title}", title_justify="left", box=None)
+    shown = Shown(title=table.title, title_justify="left", box=None)
     shown.add_column("row", overflow="fold")
     for column in printed:
         shown.add_column(f"{column}\npaper", justify="right", no_wrap=True)
     for heading in ("nodes", "rounds") if any(row.experiment for row in rows) else ():
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        run = row.source.experiment
-        length = [str(run.nodes), f"{run.rounds:,}"] if run else []
+        length = [str(row.experiment.nodes), f"{row.experiment.rounds:,}"] if row.experiment else []
         shown.add_row(row.label, *(number(row.paper.get(column, nan)) for column in printed), *length)
     print_result(shown)
-    for line in finding_lines(found):
-        print_result(line.removesuffix(": **not run yet**"))
+    for line in finding_lines(found, verdicts=False):
+        print_result(line)
     if told := document(found)["protocol"]:
         say(f"not the paper's protocol: {told}")
+
+
+def _tell_missing(name: str, missing: dict[str, str], num_rows: int) -> None:
+    for why in dict.fromkeys(missing.values()):
+        say(f"{name}: {list(missing.values()).count(why)} of {num_rows} rows are left out: {why}")
 
 
 def _carry_out(
@@ -148,8 +151,7 @@ def _carry_out(
     missing = {name: missing_data(table.rows(size)) for name, table in tables.items()}
     there = {name: table for name, table in tables.items() if len(missing[name]) < len(table.rows(size))}
     for name, rows in missing.items():
-        for why in dict.fromkeys(rows.values()):
-            say(f"{name}: {list(rows.values()).count(why)} of {len(tables[name].rows(size))} rows are left out: {why}")
+        _tell_missing(name, rows, len(tables[name].rows(size)))
     if not there:
         raise Mistake(f"there are no data here for {', '.join(tables)}")
     advice = f"the same command carries on: {shlex.join(['gossamer', *sys.argv[1:]])}"

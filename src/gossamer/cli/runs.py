@@ -24,6 +24,7 @@ from gossamer.cli.options import (
     json_option,
     look_for_data_in,
     rank_options,
+    say,
     scratch_option,
     tensorboard_option,
     unused,
@@ -185,17 +186,17 @@ def _both(first: "OnRound", second: "OnRound | None") -> "OnRound":
 @json_option
 def settle(run: Path, rounds: int, out: Path | None, data: str | None, workers: int | None, as_json: bool) -> None:
     """Let the models of the complete run in directory RUN settle: exchange without training."""
-    from gossamer.cli.console import Progress, console
+    from gossamer.cli.console import Progress
     from gossamer.runs.files import read_document
     from gossamer.simulator.simulate import settle as settle_run
 
     look_for_data_in(data)
     past = read_document(run)
-    if before := past.get("settle", 0):
-        console().print(f"{run} has settled for {before} rounds already; these are {rounds} more", soft_wrap=True)
     out = out or unused(run.with_name(f"{run.resolve().name}-settled"))
     with Progress({past["name"]: past["rounds"] + rounds}) as progress:
         done = settle_run(run, out, rounds, None, workers, progress.of(past["name"]))
+    if done.experiment is not None and (before := done.experiment.settle - rounds):
+        say(f"{run} had settled for {before} rounds already; these are {rounds} more")
     _show(done, as_json)
 
 

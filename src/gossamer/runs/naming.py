@@ -11,7 +11,7 @@ LONGEST = 60  # a label of more characters than these is no better than the expe
 
 def labels(documents: Sequence[toml.Document]) -> list[str]:
     """A label per experiment: the algorithm, if that tells them apart; else with the settings that differ, or, where
-    these are many, the experiment's name. Equal labels are equal experiments, apart from the seed."""
+    these are many, the experiment's name. Equal labels are equal experiments, apart from seed and note."""
     unseeded = [document | {"seed": 0, "note": ""} for document in documents]
     algorithms = [document["algorithm"]["name"] for document in documents]
     names = [str(document["name"]) for document in documents]
@@ -36,8 +36,8 @@ def title(documents: Sequence[toml.Document]) -> str:
 
 
 def differing(documents: Sequence[toml.Document]) -> list[str]:
-    """The settings in which experiments differ, seed and name apart; not those that only go with another algorithm,
-    topology or task."""
+    """The settings in which experiments differ, seed, name and note apart; not those that only go with another
+    algorithm, topology or task."""
     first, *others = documents
     found = {key for other in others for key in toml.differences(first, other)}
     return sorted(key for key in found if key not in SAME and _is_chosen(key, documents))

@@ -199,10 +199,11 @@ def planned_run(out: Path, size: Size, row: Row, seed: int) -> PlannedRun:
 
 
 def matching(rows: list[Row], pattern: str | None) -> list[Row]:
-    """The rows whose label matches a shell pattern, or one of several with commas between them; all without one. Case
-    does not matter."""
+    """The rows whose label, or that of the row whose run tells of them, matches a shell pattern, or one of several with
+    commas between them; all without one. Case does not matter."""
     patterns = [one.strip().lower() for one in pattern.split(",")] if pattern is not None else ["*"]
-    found = [row for row in rows if any(fnmatchcase(row.label.lower(), one) for one in patterns)]
+    names = {row.label: {row.label.lower(), row.source.label.lower()} for row in rows}
+    found = [row for row in rows if any(fnmatchcase(name, one) for name in names[row.label] for one in patterns)]
     if not found:
         labels = list(dict.fromkeys(row.label for row in rows))
         more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
@@ -272,7 +273,8 @@ def document(found: Reproduction) -> dict[str, Any]:
         seeds = {
             str(seed): {key: _known(v) for key, v in f.items()} for seed, f in found.figures.get(row.label, {}).items()
         }
-        rows.append({"row": row.label, "paper": dict(row.paper), "ours": ours, "seeds": seeds})  # fmt: skip
+        length = {"nodes": row.experiment.nodes, "rounds": row.experiment.rounds} if row.experiment else {}
+        rows.append({"row": row.label, **length, "paper": dict(row.paper), "ours": ours, "seeds": seeds})
     findings = []
     for finding in found.table.findings:
         told: dict[str, Any] = {"finding": finding.text, "unit": finding.unit}
@@ -345,8 +347,8 @@ def table_cells(found: Reproduction) -> list[list[str]]:
     return lines
 
 
-def finding_lines(found: Reproduction) -> list[str]:
-    """One line per finding: what the paper has, what we have, and the verdict."""
+def finding_lines(found: Reproduction, verdicts: bool = True) -> list[str]:
+    """One line per finding: what the paper has, what we have, and the verdict, unless nothing was meant to run."""
     lines = []
     for finding in found.table.findings:
         gaps = [gap for gap in found.gaps(finding) if isfinite(gap)]
@@ -355,8 +357,8 @@ def finding_lines(found: Reproduction) -> list[str]:
         paper = paper_text(found.table, found.size, finding)
         agrees = in_unit(finding.agrees_from, finding.unit)
         ours = f"ours {ours} {finding.unit}, " if gaps else ""
-        verdict = f"**{found.verdict(finding)}**"
-        lines.append(f"{finding.text}: paper {paper}, {ours}agrees from {agrees} {finding.unit}: {verdict}")
+        verdict = f": **{found.verdict(finding)}**" if verdicts else ""
+        lines.append(f"{finding.text}: paper {paper}, {ours}agrees from {agrees} {finding.unit}{verdict}")
     return lines
 
 

@@ -3,8 +3,8 @@
 Dhasade et al., "Get more for less in decentralized learning systems", ICDCS 2023. The authors' slides, which these
 recipes follow, have no numbers of tables; they are named by what they show. Figures for which the slides have only
 curves are left out. Batch sizes, learning rates and local steps are those of the configurations that come with the
-authors' framework, decentralizepy. Rounds are read off the curves' axes, and are so many that the rounds which the
-slides say JWINS saves make it 1.5 to 4 times faster, as they say, too.
+authors' framework, decentralizepy. Rounds are read off the curves' axes; they fit the two numbers that the slides
+print: how many rounds JWINS saves, and that this makes it 1.5 to 4 times faster.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,13 @@ from gossamer.experiments.papers.table import (
     MEGABYTES,
     MEGABYTES_TO_TARGET,
     ROUNDS_TO_TARGET,
+    SIZES,
     Finding,
     Row,
     Size,
     Table,
     above,
+    first_known,
     least_above,
     mean_above,
     row,
@@ -136,7 +138,7 @@ def _targets(base: Base, data_set: str, paper_target: float, saved: int, small: 
         Finding(
             "JWINS takes fewer rounds to random sampling's final accuracy",
             times(random, jwins, ROUNDS_TO_TARGET), agrees_from=1.5, contradicts_below=1.0, unit="times", paper=1.5,
-            paper_says=f"1.5 to 4, {saved:,} rounds fewer here",
+            paper_says=f"1.5 to 4 (on this data set {saved:,} rounds fewer)",
         ),
         Finding(
             "JWINS sends fewer bytes than full sharing",
@@ -151,9 +153,9 @@ def _targets(base: Base, data_set: str, paper_target: float, saved: int, small: 
 
 # -- lower budgets, ablations, more nodes, a changing graph: all on CIFAR-10 -------------------------------------------
 
-CHOCO_RATES = {0.2: 0.4, 0.1: 0.25}
-"""By what is kept, each the better of two on training images held out (docs/results/papers.md). Larger ones, 0.7 and
-0.4, fall apart within 400 rounds."""
+CHOCO_RATES = {0.2: 0.55, 0.1: 0.32}
+"""By what is kept, each the best of those tried on training images held out (docs/results/papers.md). Larger ones
+(0.7 for 20 %, 0.4 for 10 %) fall apart within 400 rounds."""
 
 
 def _choco(size: Size) -> list[Row]:
@@ -191,9 +193,8 @@ def _scale(size: Size) -> list[Row]:
     return rows
 
 
-def _scale_pairs(better: str, worse: str) -> list[tuple[str, str]]:
-    counts = (*node_counts("small"), *node_counts("paper"))
-    return [(f"{nodes} nodes {better}", f"{nodes} nodes {worse}") for nodes in counts]
+def _scale_pairs(better: str, worse: str, size: Size) -> list[tuple[str, str]]:
+    return [(f"{nodes} nodes {better}", f"{nodes} nodes {worse}") for nodes in node_counts(size)]
 
 
 def _redrawn(size: Size) -> list[Row]:
@@ -265,8 +266,10 @@ TABLES = {
         _scale,
         (
             Finding("JWINS is above random sampling at every size",
-                    least_above(_scale_pairs("JWINS", "random sampling")), agrees_from=2.0),
-            Finding("JWINS stays near full sharing", mean_above(_scale_pairs("JWINS", "full sharing")),
+                    first_known(*(least_above(_scale_pairs("JWINS", "random sampling", size)) for size in SIZES)),
+                    agrees_from=2.0),
+            Finding("JWINS stays near full sharing",
+                    first_known(*(mean_above(_scale_pairs("JWINS", "full sharing", size)) for size in SIZES)),
                     agrees_from=-2.0, contradicts_below=-6.0),
         ),
         "16, 32 and 64 nodes, and 80 rounds",

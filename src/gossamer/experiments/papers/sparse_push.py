@@ -245,18 +245,22 @@ def _figure2(size: Size) -> list[Row]:
 def _figure6(size: Size) -> list[Row]:
     skews = (0.0, 0.8, 1.0) if size == "small" else SKEWS
     bases = [_resnet20(size, skew, norm="group") for skew in skews]
-    return [one for base in bases for one in _sp(base, [(100, 88.5 if base is bases[0] else None), (10, None)])]
+    return [one for base in bases for one in (_all_kept(base), *_sp(base, [(10, None)]))]
 
 
 def _figure7(size: Size) -> list[Row]:
     rows = []
     for skew in (0.0, 0.8):
         base = _resnet20(size, skew, norm="group")
-        averaged = row(_averaged(base))
-        rows += [replace(one, told_by=averaged) for one in _sp(base, [(100, None if skew else 88.5)])]
-        rows += [*_sp(base, [(10, None), (1, None)]), averaged]
+        rows += [_all_kept(base), *_sp(base, [(10, None), (1, None)]), row(_averaged(base))]
         rows += [row(_compensated(base, percent)) for percent in (10, 1)]
     return rows
+
+
+def _all_kept(base: Experiment) -> Row:
+    """SGP, told by the run that has a last phase, too."""
+    without_skew = base.partition == Skew(0.0)
+    return replace(row(_shared(base, 100), 88.5 if without_skew else None), told_by=row(_averaged(base)))
 
 
 # -- table 6: graphs that change; table 7: quantization ----------------------------------------------------------------
@@ -293,7 +297,7 @@ def _table7(size: Size) -> list[Row]:
 _SHORT = (
     f"images of 16 pixels per side, the means of 2 x 2; {SMALL_ROUNDS:,} rounds in place of 78,200 (5.1 epochs, not "
     f"200), learning rates falling in proportion; averaging rates {SMALL_RATE} times those of table 5; SCSP ends with "
-    f"{SMALL_FULL_ROUNDS} rounds of full sharing, not 40, which is 0.6 % of its rounds and not 0.05 %, so that its "
+    f"{SMALL_FULL_ROUNDS} rounds of full sharing, not 40, which is a larger share of its rounds, so that its "
     "compression is not the paper's"
 )
 _NARROW = f"ResNet-20 with 8 channels in place of 16, and {_SHORT}"
@@ -365,7 +369,7 @@ TABLES = {
                     agrees_from=0.4, contradicts_below=-0.5),
         ),
         f"{_NARROW}; {_WHOLE}; on CIFAR-100 ResNet-20 and half the rounds",
-        f"{_PROTOCOL}; SCSP ends with 40 rounds, as the text says; the printed compressions would be those of 45 to 52",
+        f"{_PROTOCOL}; the paper's text has 40 last rounds of SCSP, its printed compressions fit 45 to 52",
     ),
     "sparse-push-figure1": Table(
         "Sparse-Push, figure 1: accuracy by data skew, VGG-11, all and 1 % kept",
@@ -449,9 +453,6 @@ TABLES = {
             Finding("SCSP under skew is near SP without, 1 %",
                     above("ResNet-20 group norm skew 0.8 SCSP top-1", "ResNet-20 group norm SP top-1"),
                     agrees_from=-2.0, contradicts_below=-6.0, paper=-0.4),
-            Finding("SCSP under skew, 1 %, is as good as all kept with the same last phase",
-                    above("ResNet-20 group norm skew 0.8 SCSP top-1", "ResNet-20 group norm skew 0.8 SCSP top-100"),
-                    agrees_from=-2.0, contradicts_below=-6.0),
         ),
         _NARROW_GROUPS,
         _PROTOCOL + "; all kept with a last phase is our own row",

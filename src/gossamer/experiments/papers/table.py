@@ -15,6 +15,7 @@ from gossamer.training.optimizer import Optimizer
 from gossamer.training.schedules import Steps
 
 Size = Literal["small", "paper"]
+SIZES: tuple[Size, ...] = ("small", "paper")
 Verdict = Literal["agrees", "weaker", "contradicts", "not run yet"]
 
 Figures = Mapping[str, float]  # of a row, by column; what is not known is not there
@@ -106,11 +107,20 @@ def mean_above(pairs: Sequence[tuple[str, str]]) -> Gap:
 
 
 def least_above(pairs: Sequence[tuple[str, str]]) -> Gap:
-    """By how many points one row is above another, for the pair where that is least of those that are both known."""
+    """By how many points one row is above another, for the pair where that is least; NaN unless all are known."""
 
     def gap(rows: Mapping[str, Figures]) -> float:
-        found = (above(better, worse)(rows) for better, worse in pairs)
-        return min((one for one in found if not isnan(one)), default=nan)
+        found = [above(better, worse)(rows) for better, worse in pairs]
+        return nan if any(map(isnan, found)) else min(found)
+
+    return gap
+
+
+def first_known(*gaps: Gap) -> Gap:
+    """The first gap whose rows are all known."""
+
+    def gap(rows: Mapping[str, Figures]) -> float:
+        return next((found for one in gaps if not isnan(found := one(rows))), nan)
 
     return gap
 
@@ -147,7 +157,7 @@ def pixels(size: Size) -> Literal[16, 32]:
 def tenfold_drops(rounds: int, epochs: int = 200, **settings: float | bool) -> Optimizer:
     """Learning rate 0.1, divided by 10 after half and after three quarters of the rounds; momentum 0.9.
 
-    The first epoch is at a tenth of it, as in the code of low precision's authors.
+    The first of so many epochs is at a tenth of it, as in the code of low precision's authors.
     """
     drops = Steps(at=(rounds // 2, 3 * rounds // 4), warmup=rounds // epochs)
     return Optimizer(learning_rate=0.1, momentum=0.9, weight_decay=1e-4, schedule=drops, **settings)  # type: ignore[arg-type]
