@@ -57,7 +57,10 @@ class Browser:
         self.driver.find_element("css selector", selector).click()
 
     def text(self, selector: str) -> str:
-        return self.driver.find_element("css selector", selector).text
+        """Of the first such element, once there is one: a page that a click leads to may still be loading."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        return WebDriverWait(self.driver, 30).until(lambda driver: driver.find_element("css selector", selector)).text
 
 
 @pytest.fixture(scope="module")
