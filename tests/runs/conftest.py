@@ -57,10 +57,15 @@ class Browser:
         self.driver.find_element("css selector", selector).click()
 
     def text(self, selector: str) -> str:
-        """Of the first such element, once there is one: a page that a click leads to may still be loading."""
+        return self.driver.find_element("css selector", selector).text
+
+    def wait_for(self, selector: str, text: str) -> None:
+        """Until the element has this text: a page that a click leads to may still be loading."""
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.wait import WebDriverWait
 
-        return WebDriverWait(self.driver, 30).until(lambda driver: driver.find_element("css selector", selector)).text
+        wait = WebDriverWait(self.driver, 30, ignored_exceptions=[StaleElementReferenceException])
+        wait.until(lambda driver: self.text(selector) == text, f"{selector} is not {text}")
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def test_runs_are_found_and_shown_together(browser: Browser, tmp_path: Path) -> 
         for name in ("first", "deeper/second"):
             browser.click(f'input[value="{name}"]')
         browser.click("button")
-        assert browser.text("h1") == "dpsgd on quadratic by learning rate"
+        browser.wait_for("h1", "dpsgd on quadratic by learning rate")
         assert [box.text for box in browser.driver.find_elements("css selector", ".legend label")] == [
             "dpsgd, learning rate 0.2",
             "dpsgd, learning rate 0.1",
