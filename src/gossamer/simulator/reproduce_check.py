@@ -19,13 +19,14 @@ OTHERS = 0.02
 
 
 def check_table(name: str) -> dict[str, Values]:
-    """The values of the last row of the table's small size that sends anything, by its label. Of formulas, those of
-    every row."""
+    """The values of the last row of the table's small size, of those that send anything if there are any, by its label.
+    Of formulas, those of every row."""
     rows = TABLES[name].rows("small")
     computed = {row.label: dict(row.computed()) for row in rows if row.computed is not None}
     if computed:
         return computed
-    last = [row.experiment for row in rows if row.experiment and not isinstance(row.experiment.algorithm, SILENT)][-1]
+    experiments = [row.experiment for row in rows if row.experiment]
+    last = ([one for one in experiments if not isinstance(one.algorithm, SILENT)] or experiments)[-1]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
