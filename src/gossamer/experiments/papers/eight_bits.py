@@ -132,7 +132,7 @@ def fewer_bytes(setting: str, skews: tuple[float, ...]) -> Finding:
     )
     gap = first_known(*of_skews)  # the same at all skews
     text = "8 bits send 4 times fewer bytes"
-    return Finding(text, gap, agrees_from=3.5, contradicts_below=2.0, unit="times", paper=4.0)
+    return Finding(text, gap, agrees_from=3.8, contradicts_below=2.0, unit="times", paper=4.0)
 
 
 def of_methods(setting: str, skews: tuple[float, ...]) -> list[tuple[str, str]]:
